@@ -1,0 +1,5 @@
+export * from './environment.ts';
+export * from './errors.ts';
+export * from './frames.ts';
+export * from './primitives.ts';
+export * from './run.ts';

@@ -1,0 +1,146 @@
+/**
+ * Host agent <-> guest agent: HTTP/2 with prior knowledge over the VM's guest channel. The guest is hostile: every
+ * answer is bounded and parsed by these schemas. JSON bodies unless stated.
+ *
+ * Greeting. Each time the host end of the channel is (re)connected, the guest closes and reopens its port, waits for the
+ * host, and writes GUEST_GREETING; the host sends nothing before it has read those bytes, then HTTP/2 begins.
+ *
+ *   GET    /v1/health                    -> 200 GuestHealth
+ *   POST   /v1/identity GuestIdentity    -> 200 GuestIdentityConfirmed   (after every boot and restore, before hand-over)
+ *   POST   /v1/execs/{id}?offset=N       full duplex, frames both ways (contract/frames.ts):
+ *            host->guest  [spec] stdin* stdinEnd ack* signal*       guest->host  stdout* stderr* exit
+ *          The response is the exec's frame stream from byte N of it. With a spec frame first, the exec is started unless
+ *          an exec of that id exists already (then the spec is ignored: nothing ever runs twice). Without one, an unknown id is 404.
+ *          200 is answered once the program is started; 400 ExecStartError when it cannot be (nothing ran, nothing is kept).
+ *          The guest keeps every byte that no ack covers, up to EXEC_WINDOW_BYTES, then lets the command wait; a host that
+ *          reconnects asks from the offset it has safe. `offset` below the acked one is 409.
+ *          The exit frame is the last one: payload GuestExecExit. The exec is remembered until DELETE, or 1 000 newer ones.
+ *   GET    /v1/execs                     -> 200 {execs: GuestExecStatus[]}
+ *   GET    /v1/execs/{id}                -> 200 GuestExecStatus | 404
+ *   DELETE /v1/execs/{id}                -> 204, the whole process tree killed and the record forgotten (also when unknown)
+ *   PUT    /v1/files?path=&mode=&uid=&gid=&sha256=   body: bytes -> 201 GuestFileWritten. Temporary file, then rename; parents are made.
+ *          With sha256 (hex) a mismatch is 400 and leaves nothing.
+ *   GET    /v1/files?path=               -> 200 bytes, `content-length` set, opened O_NOFOLLOW, regular files only; 404, 409 (not a regular file)
+ *   POST   /v1/glob GuestGlobRequest     -> 200 GuestGlobResult
+ *   POST   /v1/sync                      -> 204 once file systems are flushed
+ * Errors: status and {error: {code, message}}, code one of contract's.
+ */
+import { z } from 'zod';
+
+export const GUEST_PORT_NAME = 'fuse.guest.0';
+export const GUEST_GREETING = 'FUSE/1 ready\n';
+export const GUEST_PROTOCOL = 1;
+export const EXEC_WINDOW_BYTES = 1_048_576;
+
+export const GuestHealth = z.object({
+  protocol: z.literal(GUEST_PROTOCOL),
+  agent_version: z.string().max(128),
+  kernel: z.string().max(256),
+  boot_id: z.string().max(64),
+  uptime_ms: z.number().nonnegative(),
+  /** Number of the last confirmed identity; 0 before the first. */
+  generation: z.number().int().nonnegative(),
+  execs: z.number().int().nonnegative(),
+});
+export type GuestHealth = z.infer<typeof GuestHealth>;
+
+export const GuestIdentity = z.object({
+  /** Nanoseconds since the epoch, as a decimal string (it is over 2^53). */
+  time_unix_ns: z.string(),
+  /** 64 fresh bytes, base64. */
+  entropy_base64: z.string(),
+  hostname: z.string(),
+  /** 32 lower-case hex digits. */
+  machine_id: z.string(),
+  /** Of this restore; larger than every earlier one. */
+  generation: z.number().int().positive(),
+});
+export type GuestIdentity = z.infer<typeof GuestIdentity>;
+
+export const GuestIdentityConfirmed = z.object({
+  generation: z.number().int(),
+  /** The guest's clock right after it was set. */
+  time_unix_ns: z.string().max(32),
+  hostname: z.string().max(64),
+});
+export type GuestIdentityConfirmed = z.infer<typeof GuestIdentityConfirmed>;
+
+export const ExecSpec = z.object({
+  argv: z.array(z.string()).min(1),
+  env: z.record(z.string(), z.string()).optional(),
+  /** Default `/workspace` (made when missing). */
+  cwd: z.string().optional(),
+  /** Name in the image's /etc/passwd, or numeric uid; default root. */
+  user: z.string().optional(),
+  /** 0 or absent: no limit by the guest. On expiry the exec's whole cgroup is killed. */
+  timeout_ms: z.number().int().nonnegative().optional(),
+  /** False: stdin is /dev/null. True: stdin frames follow, then stdinEnd. */
+  stdin: z.boolean(),
+  /** Kill what the command left running when it ends; default false: background children live on. */
+  kill_on_exit: z.boolean().optional(),
+});
+export type ExecSpec = z.infer<typeof ExecSpec>;
+
+export const GuestExecExit = z.object({
+  /** 128+n when killed by signal n. */
+  exit_code: z.number().int().min(0).max(255),
+  signal: z.string().max(32).optional(),
+  timed_out: z.boolean(),
+  oom_killed: z.boolean(),
+  stdout_bytes: z.number().int().nonnegative(),
+  stderr_bytes: z.number().int().nonnegative(),
+  duration_ms: z.number().nonnegative(),
+});
+export type GuestExecExit = z.infer<typeof GuestExecExit>;
+
+export const GuestExecStatus = z.object({
+  id: z.string().max(128),
+  pid: z.number().int(),
+  running: z.boolean(),
+  /** Bytes of stdin taken so far: where a host that reconnects goes on. */
+  stdin_bytes: z.number().int().nonnegative(),
+  stdin_closed: z.boolean(),
+  /** Bytes produced in the frame stream, and the first that is still kept. */
+  offset_end: z.number().int().nonnegative(),
+  offset_acked: z.number().int().nonnegative(),
+  exit: GuestExecExit.optional(),
+});
+export type GuestExecStatus = z.infer<typeof GuestExecStatus>;
+
+export const GuestFileWritten = z.object({ size_bytes: z.number().int().nonnegative(), sha256: z.string().length(64) });
+export type GuestFileWritten = z.infer<typeof GuestFileWritten>;
+
+export const GuestGlobRequest = z.object({
+  /** Absolute; relative patterns are resolved below it and results are relative to it. */
+  cwd: z.string(),
+  patterns: z.array(z.string()),
+  max_files: z.number().int().positive(),
+});
+export type GuestGlobRequest = z.infer<typeof GuestGlobRequest>;
+
+/** Symlinks are never followed, neither as the target nor as a directory on the way: they are reported in `skipped`. */
+export const GuestGlobResult = z.object({
+  files: z
+    .array(
+      z.object({
+        path: z.string().max(4096),
+        absolute_path: z.string().max(4096),
+        size_bytes: z.number().int().nonnegative(),
+        mode: z.number().int(),
+      }),
+    )
+    .max(10_000),
+  skipped: z
+    .array(
+      z.object({
+        path: z.string().max(4096),
+        reason: z.enum(['symlink', 'not_a_regular_file', 'unreadable', 'bad_name', 'too_many']),
+      }),
+    )
+    .max(10_000),
+});
+export type GuestGlobResult = z.infer<typeof GuestGlobResult>;
+
+export const GuestErrorBody = z.object({
+  error: z.object({ code: z.string().max(64), message: z.string().max(4096) }),
+});

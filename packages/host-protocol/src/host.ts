@@ -1,0 +1,185 @@
+/**
+ * Orchestrator <-> host agent: HTTP/1.1 JSON, `Authorization: Bearer <token>` on every route. Errors use contract's envelope.
+ * Every mutating call is idempotent by an id that the orchestrator chose, so that any replica can repeat what a dead one began.
+ *
+ *   GET    /v1/health                          -> 200 {status: "ok"}  (no auth)
+ *   GET    /v1/capacity                        -> 200 HostCapacityReport
+ *   GET    /v1/images                          -> 200 {images: HostImage[]}
+ *   GET    /v1/vms                             -> 200 {vms: HostVm[]}       (never waits for a VM)
+ *   PUT    /v1/vms/{id} CreateVm               -> 201 HostVm, running and handed over; 200 when it exists already with the same tag
+ *                                                 400 unknown image, 409 (other tag, or being destroyed), 503 no room / start failed (nothing left behind)
+ *   GET    /v1/vms/{id}                        -> 200 HostVm | 404
+ *   DELETE /v1/vms/{id}                        -> 200 {destroyed: boolean, destroy_ms}: gone with every trace, also when unknown
+ *   PUT    /v1/vms/{id}/files GuestFiles       -> 200 {files: [{path, size_bytes, sha256}]}: object store -> guest, or inline
+ *   PUT    /v1/vms/{id}/execs/{eid} StartExec  -> 201 HostExec, started; 200 when it exists already (never started twice)
+ *                                                 400 `invalid_argument` details.reason=exec_failed when the program cannot be started
+ *   GET    /v1/vms/{id}/execs/{eid}?wait_ms=N  -> 200 HostExec; returns at its end, or after N ms (at most 60 000)
+ *   GET    /v1/vms/{id}/execs/{eid}/result?limit=N -> 200 HostExecResult (head of each stream, at most N bytes each) | 409 still running
+ *   GET    /v1/vms/{id}/execs/{eid}/log?offset=N&follow=1 -> 200 frame stream from byte N (contract/frames.ts), to its end when following
+ *   DELETE /v1/vms/{id}/execs/{eid}            -> 204: process tree killed; the record stays until the VM goes
+ *   POST   /v1/vms/{id}/outputs CollectOutputs -> 200 CollectedOutputs: guest -> object store
+ *
+ * `exec` state `lost`: the VM died (or the guest forgot the exec): its end is unknown and it must not be run again blindly.
+ */
+import { z } from 'zod';
+import { GuestExecExit } from './guest.ts';
+
+export const HostCapacityReport = z.object({
+  cpus: z.number().int(),
+  ram_mb: z.number().int(),
+  storage_gb: z.number().int(),
+  vm_count: z.number().int(),
+  arch: z.enum(['amd64', 'arm64']),
+  gpus: z.number().int(),
+  gpu_kind: z.string(),
+  /** What boots VMs here: "firecracker", "qemu". */
+  backend: z.string(),
+  accelerator: z.enum(['kvm', 'tcg']),
+});
+export type HostCapacityReport = z.infer<typeof HostCapacityReport>;
+
+export const HostImage = z.object({
+  name: z.string(),
+  digest: z.string(),
+  size_bytes: z.number().int(),
+  description: z.string().optional(),
+});
+export type HostImage = z.infer<typeof HostImage>;
+
+export const Shape = z.object({
+  cpus: z.number().int().positive(),
+  ram_mb: z.number().int().positive(),
+  storage_gb: z.number().int().positive(),
+});
+export type Shape = z.infer<typeof Shape>;
+
+export const VmId = z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be 1 to 63 lower-case letters, digits or "-"');
+
+export const CreateVm = z.object({
+  image: z.string(),
+  shape: Shape,
+  /** Ownership: the cluster whose VM this is. Only its own orchestrators may touch it. */
+  tag: z.string().min(1).max(128),
+  hostname: z.string().regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/),
+  /** Environment variables of every exec in this VM. */
+  env: z.record(z.string(), z.string()).optional(),
+  /** From the template when there is one; `cold` forces a boot (benchmarks, tests). */
+  start: z.enum(['auto', 'cold']).optional(),
+});
+export type CreateVm = z.infer<typeof CreateVm>;
+
+export const hostVmStates = ['starting', 'running', 'destroying', 'dead'] as const;
+export const HostVm = z.object({
+  id: z.string(),
+  state: z.enum(hostVmStates),
+  tag: z.string(),
+  image: z.string(),
+  shape: Shape,
+  created_at: z.string(),
+  /** Why a dead VM died. */
+  error: z.string().optional(),
+  timings: z
+    .object({
+      template_ms: z.number().optional(),
+      disk_ms: z.number().optional(),
+      vmm_ms: z.number().optional(),
+      channel_ms: z.number().optional(),
+      identity_ms: z.number().optional(),
+      total_ms: z.number().optional(),
+    })
+    .optional(),
+});
+export type HostVm = z.infer<typeof HostVm>;
+
+export const GuestFiles = z.object({
+  files: z
+    .array(
+      z.object({
+        path: z.string(),
+        mode: z.string().optional(),
+        /** Where the bytes are: exactly one of the two. */
+        object_key: z.string().optional(),
+        content_base64: z.string().optional(),
+        sha256: z.string().optional(),
+      }),
+    )
+    .max(2_000),
+});
+export type GuestFiles = z.infer<typeof GuestFiles>;
+
+export const StartExec = z.object({
+  argv: z.array(z.string()).min(1),
+  env: z.record(z.string(), z.string()).optional(),
+  cwd: z.string().optional(),
+  user: z.string().optional(),
+  timeout_ms: z.number().int().nonnegative(),
+  /** stdin from the object store; none: /dev/null. */
+  stdin_object_key: z.string().optional(),
+  kill_on_exit: z.boolean().optional(),
+  /** Frame bytes kept on the host; what comes after is read, counted and dropped. */
+  max_log_bytes: z.number().int().positive(),
+});
+export type StartExec = z.infer<typeof StartExec>;
+
+export const HostExec = z.object({
+  id: z.string(),
+  state: z.enum(['running', 'exited', 'lost']),
+  exit: GuestExecExit.optional(),
+  /** Frame bytes in the host's log. */
+  log_bytes: z.number().int(),
+  log_truncated: z.boolean(),
+  /** With `lost`. */
+  error: z.string().optional(),
+});
+export type HostExec = z.infer<typeof HostExec>;
+
+export const HostExecResult = z.object({
+  exec: HostExec,
+  stdout_base64: z.string(),
+  stderr_base64: z.string(),
+  /** Whether the base64 fields hold less than the command wrote. */
+  truncated: z.boolean(),
+});
+export type HostExecResult = z.infer<typeof HostExecResult>;
+
+export const CollectOutputs = z.object({
+  cwd: z.string(),
+  globs: z.array(z.string()),
+  /** Object keys are `<key_prefix>/<number>`; a guest's name never becomes part of a key. */
+  key_prefix: z.string(),
+  max_files: z.number().int().positive(),
+  max_file_bytes: z.number().int().positive(),
+  max_total_bytes: z.number().int().positive(),
+  /** Also save this exec's streams as the logs `.fuse/stdout.log` and `.fuse/stderr.log`, and its frame stream at `<key_prefix>/frames`. */
+  exec_id: z.string().optional(),
+});
+export type CollectOutputs = z.infer<typeof CollectOutputs>;
+
+export const CollectedOutputs = z.object({
+  outputs: z.array(
+    z.object({
+      path: z.string(),
+      kind: z.enum(['file', 'log']),
+      object_key: z.string(),
+      size_bytes: z.number().int(),
+      sha256: z.string(),
+    }),
+  ),
+  skipped: z.array(
+    z.object({
+      path: z.string(),
+      reason: z.enum([
+        'symlink',
+        'not_a_regular_file',
+        'too_large',
+        'too_many',
+        'total_too_large',
+        'changed_while_read',
+        'unreadable',
+        'bad_name',
+      ]),
+    }),
+  ),
+  frames_object_key: z.string().optional(),
+});
+export type CollectedOutputs = z.infer<typeof CollectedOutputs>;

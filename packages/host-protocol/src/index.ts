@@ -1,0 +1,2 @@
+export * from './guest.ts';
+export * from './host.ts';

@@ -1,0 +1,5 @@
+export * from './clock.ts';
+export * from './ids.ts';
+export * from './lifecycle.ts';
+export * from './logger.ts';
+export * from './wait.ts';
