@@ -1,0 +1,50 @@
+/**
+ * The host's side of one guest: a client of the protocol in host-protocol/guest.ts over a channel that reconnects by itself.
+ * Everything a guest sends is bounded and parsed here, nothing of it is trusted further on.
+ */
+
+import type { Readable } from 'node:stream';
+import type {
+  ExecSpec,
+  GuestExecExit,
+  GuestExecStatus,
+  GuestFileWritten,
+  GuestGlobRequest,
+  GuestGlobResult,
+  GuestHealth,
+  GuestIdentity,
+  GuestIdentityConfirmed,
+} from '@fuse/host-protocol';
+
+/** One duplex conversation with an exec; when the channel is cut, `frames` fails and a new `exec()` call goes on from an offset. */
+export interface ExecConversation {
+  /** Bytes of the exec's frame stream from the asked offset, whole to its exit frame; a cut stream is an error, never an end. */
+  frames: AsyncIterable<Uint8Array>;
+  /** Everything below `offset` is safe on the host. */
+  ack(offset: number): void;
+  /** Resolves when the guest's window took the bytes. */
+  writeStdin(chunk: Uint8Array): Promise<void>;
+  endStdin(): void;
+  signal(name: string): void;
+  close(): void;
+}
+
+export interface Guest extends AsyncDisposable {
+  health(signal?: AbortSignal): Promise<GuestHealth>;
+  identity(identity: GuestIdentity, signal?: AbortSignal): Promise<GuestIdentityConfirmed>;
+  /** Starts (with `spec`) or goes on with (without) an exec. AppError not_found, conflict (offset already acked), invalid_argument with details.reason=exec_failed. */
+  exec(id: string, options: { spec?: ExecSpec; offset?: number }, signal?: AbortSignal): Promise<ExecConversation>;
+  execStatus(id: string, signal?: AbortSignal): Promise<GuestExecStatus>;
+  killExec(id: string, signal?: AbortSignal): Promise<void>;
+  writeFile(
+    file: { path: string; mode?: string; uid?: number; gid?: number; sha256?: string },
+    body: Readable | Uint8Array,
+    signal?: AbortSignal,
+  ): Promise<GuestFileWritten>;
+  /** `not_found`, or `conflict` when it is no regular file. The stream fails when fewer bytes than `sizeBytes` come. */
+  readFile(path: string, signal?: AbortSignal): Promise<{ sizeBytes: number; body: Readable }>;
+  glob(request: GuestGlobRequest, signal?: AbortSignal): Promise<GuestGlobResult>;
+  sync(signal?: AbortSignal): Promise<void>;
+}
+
+export type { GuestExecExit };

@@ -1,0 +1,82 @@
+/**
+ * The port to a virtual machine monitor: one process per VM, its own session, everything that is needed to find and adopt it
+ * again in its own directory. Two drivers share it (`qemu/`, later `firecracker/`) and one contract suite.
+ *
+ * A VM's disks are always the same two: `vda`, the image, read-only and shared; `vdb`, this VM's writable sparse ext4 file.
+ * Nothing here talks to the guest: `openGuestChannel` gives the raw bytes, guest/ does the rest.
+ */
+import type { Duplex } from 'node:stream';
+
+export interface MachineShape {
+  cpus: number;
+  memoryMiB: number;
+}
+
+/** Files of one instant of a VM. The writable disk of that instant lies beside them, made by the caller while the VM is stopped. */
+export interface SnapshotFiles {
+  /** Guest memory, sparse, `memoryMiB` long. Mapped privately by every VM restored from it: never written again. */
+  memoryPath: string;
+  /** Device state. */
+  devicePath: string;
+}
+
+export interface MachineSpec {
+  /** Exists, empty but for what the caller put there; private to this VM. Sockets, pid file and VMM log go here. */
+  directory: string;
+  shape: MachineShape;
+  imagePath: string;
+  writableDiskPath: string;
+}
+
+export interface BootSpec extends MachineSpec {
+  kernelPath: string;
+  initramfsPath: string;
+  /** When given, guest memory *is* this file (shared mapping), so that it is a snapshot's memory file once the VM is stopped. */
+  sharedMemoryPath?: string;
+  /** Guest console, kept while a template is made so that a failed boot can explain itself; bounded by the driver. */
+  consolePath?: string;
+}
+
+export interface RestoreSpec extends MachineSpec {
+  kernelPath: string;
+  initramfsPath: string;
+  snapshot: SnapshotFiles;
+}
+
+export interface VmmExit {
+  code: number | null;
+  signal: string | null;
+  /** The end of the VMM's log, at most 4 KiB, for people. */
+  logTail: string;
+}
+
+export interface Vmm {
+  readonly pid: number;
+  /** Settles once, when the process is gone, for whatever reason; never rejects. */
+  readonly exited: Promise<VmmExit>;
+  pause(signal?: AbortSignal): Promise<void>;
+  resume(signal?: AbortSignal): Promise<void>;
+  /**
+   * Memory and devices of a *paused* VM into files that are flushed before this resolves. A VM booted with `sharedMemoryPath` has its
+   * memory there already, so only device state is written; one that runs on a private mapping gets a sparse copy of its parent's
+   * memory with its own dirty pages over it.
+   */
+  snapshot(files: SnapshotFiles, signal?: AbortSignal): Promise<void>;
+  /** A new raw connection to the guest's port; the earlier one, if any, is closed. No greeting has been read. */
+  openGuestChannel(signal?: AbortSignal): Promise<Duplex>;
+  /** Ends the process for good and waits until it is gone. Idempotent; works in every state, hung VMMs included. */
+  destroy(): Promise<void>;
+}
+
+export interface VmmDriver {
+  readonly name: 'qemu' | 'firecracker';
+  readonly accelerator: 'kvm' | 'tcg';
+  /** Whatever must be equal for a snapshot to be restorable: program, version, machine type, CPU model, accelerator. Part of every template key. */
+  fingerprint(): Promise<string>;
+  /** Resolves with the guest running its kernel, not yet answering. On failure nothing of it is left. */
+  boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm>;
+  /** Resolves with the VM running from the snapshot's instant. On failure nothing of it is left. */
+  restore(spec: RestoreSpec, signal?: AbortSignal): Promise<Vmm>;
+  /** The VM of this directory, when its process (by pid *and* start time) still runs; otherwise undefined. */
+  adopt(directory: string): Promise<Vmm | undefined>;
+}
