@@ -74,24 +74,28 @@ create table runs (
   labels jsonb not null default '{}',
   -- The normalised request: argv, env, cwd, files and stdin as object keys (never inline bytes), output globs, encoding.
   request jsonb not null,
-  environment_uid uuid references environments (uid),
+  environment_uid uuid references environments (uid) on delete set null,
   cancel_requested_at timestamptz,
   queue_deadline timestamptz not null,
-  -- Result: present from `saving` on.
+  -- Result: present from `saving` on. `outcome` is the state that follows it.
+  outcome text check (outcome in ('succeeded', 'failed', 'timed_out', 'cancelled')),
   exit_code int,
   signal text,
-  timed_out boolean,
   oom_killed boolean,
   stdout bytea,
   stderr bytea,
   stdout_bytes bigint,
   stderr_bytes bigint,
   truncated boolean,
+  -- The frame log holds less than the command wrote.
+  log_truncated boolean,
   skipped_outputs jsonb not null default '[]',
   frames_object_key text,
   error_code text,
   error_message text,
+  -- Milliseconds of the phases that ended; `state_since` is where the current one began.
   timings jsonb not null default '{}',
+  state_since timestamptz not null default clock_timestamp(),
   lease_owner text,
   lease_until timestamptz,
   created_at timestamptz not null default now(),
@@ -103,6 +107,8 @@ create table runs (
 );
 create index runs_open on runs (created_at, id) where state in ('queued', 'starting', 'running', 'saving');
 create index runs_by_creation on runs (tenant_id, created_at desc, id desc);
+create index runs_by_label on runs using gin (labels jsonb_path_ops);
+create index runs_to_collect on runs (expires_at) where expires_at is not null;
 
 create table run_outputs (
   run_id text not null references runs (id) on delete cascade,
@@ -137,6 +143,7 @@ create table files (
   created_at timestamptz not null default now(),
   expires_at timestamptz not null
 );
+create index files_to_collect on files (expires_at);
 
 create table idempotency_keys (
   tenant_id text not null,
@@ -144,9 +151,12 @@ create table idempotency_keys (
   key text not null,
   body_sha256 text not null,
   resource_id text not null,
+  -- What the first request was answered, so that a repeated one is answered the same.
+  response jsonb,
   created_at timestamptz not null default now(),
   primary key (tenant_id, route, key)
 );
+create index idempotency_keys_to_collect on idempotency_keys (created_at);
 
 -- Named leases with fencing: who reconciles, who collects.
 create table leases (
