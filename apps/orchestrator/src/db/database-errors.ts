@@ -1,0 +1,52 @@
+/** What an error of either engine means to us. */
+import { AppError } from '@fuse/contract';
+
+const sqlState = (error: unknown): string | undefined =>
+  typeof error === 'object' && error !== null && 'code' in error && typeof error.code === 'string'
+    ? error.code
+    : undefined;
+
+/** Serialisation failure or deadlock: nothing happened, the transaction may be run again. */
+export function isRetryableTransactionError(error: unknown): boolean {
+  const state = sqlState(error);
+  return state === '40001' || state === '40P01';
+}
+
+/** Whether `error` is a violation of this unique index or constraint. */
+export function isUniqueViolation(error: unknown, constraint?: string): boolean {
+  if (sqlState(error) !== '23505') return false;
+  if (constraint === undefined) return true;
+  return typeof error === 'object' && error !== null && 'constraint' in error && error.constraint === constraint;
+}
+
+const CONNECTION_ERRORS = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ENOTFOUND',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ENOENT',
+  'EAI_AGAIN',
+]);
+
+function isConnectionLoss(error: unknown): boolean {
+  const state = sqlState(error);
+  if (state !== undefined) {
+    // 08: connection exceptions. 57P01-03: shut down, crashed, starting up. 53300: too many connections.
+    if (CONNECTION_ERRORS.has(state) || /^08|^57P0[123]$|^53300$/.test(state)) return true;
+  }
+  return error instanceof Error && /connection terminated|timeout exceeded when trying to connect/i.test(error.message);
+}
+
+/** Turns what a caller can understand into an AppError; anything else is returned as it is. */
+export function fromDatabaseError(error: unknown): unknown {
+  const state = sqlState(error);
+  // 22021, 22P05: text holds a NUL, which PostgreSQL cannot store.
+  if (state === '22021' || state === '22P05')
+    return new AppError('invalid_argument', 'text must not hold a NUL character', { cause: error });
+  if (isConnectionLoss(error))
+    return new AppError('unavailable', 'the database cannot be reached', { cause: error, retryAfterSeconds: 1 });
+  if (state === '57014')
+    return new AppError('unavailable', 'the database took too long to answer', { cause: error, retryAfterSeconds: 1 });
+  return error;
+}

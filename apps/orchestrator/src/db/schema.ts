@@ -1,0 +1,175 @@
+/**
+ * The tables as Kysely sees them (migrations/ is the source). On both engines bigint and numeric are read as numbers,
+ * timestamptz as Date, bytea as Uint8Array, jsonb parsed. Write jsonb with `jsonb(value)`: the engines differ on bare objects and arrays.
+ */
+import type { EnvironmentState, RunErrorCode, RunState } from '@fuse/contract';
+import type { ColumnType, Generated, Insertable, RawBuilder, Selectable } from 'kysely';
+
+type WithDefault<T> = ColumnType<T, T | undefined, T>;
+/** Set by the database's clock only. */
+type Instant = ColumnType<Date, RawBuilder<Date> | undefined, RawBuilder<Date>>;
+type NullableInstant = ColumnType<
+  Date | null,
+  RawBuilder<Date> | Date | null | undefined,
+  RawBuilder<Date> | Date | null
+>;
+type Json<T> = ColumnType<T, RawBuilder<T> | undefined, RawBuilder<T>>;
+
+export interface ClusterTable {
+  singleton: Generated<boolean>;
+  tag: string;
+  url_signing_key: Uint8Array;
+  created_at: Instant;
+}
+
+export interface HostsTable {
+  id: string;
+  url: string;
+  token: string | null;
+  state: WithDefault<'active' | 'cordoned' | 'draining'>;
+  region: string | null;
+  backend: string;
+  arch: WithDefault<string>;
+  labels: Json<Record<string, string>>;
+  cpus: number;
+  ram_mb: number;
+  storage_gb: number;
+  vm_count: number;
+  last_seen: Instant;
+  created_at: Instant;
+  updated_at: Instant;
+}
+
+export interface EnvironmentsTable {
+  uid: Generated<string>;
+  id: string;
+  tenant_id: WithDefault<string>;
+  task_id: string;
+  vm_id: string;
+  host_id: string | null;
+  state: EnvironmentState;
+  version: Generated<number>;
+  image: string;
+  spec: Json<Record<string, unknown>>;
+  cpus: number;
+  ram_mb: number;
+  storage_gb: number;
+  env: Json<Record<string, string>>;
+  url: WithDefault<string>;
+  error: string | null;
+  run_id: string | null;
+  last_activity_at: Instant;
+  expires_at: NullableInstant;
+  lease_owner: string | null;
+  lease_until: NullableInstant;
+  created_at: Instant;
+  updated_at: Instant;
+  gone_at: NullableInstant;
+}
+
+export interface RunsTable {
+  id: string;
+  tenant_id: WithDefault<string>;
+  state: RunState;
+  version: Generated<number>;
+  image: string;
+  cpus: number;
+  ram_mb: number;
+  storage_gb: number;
+  timeout_ms: number;
+  labels: Json<Record<string, string>>;
+  /** Typed by runs/: its own normalised request. */
+  request: Json<unknown>;
+  environment_uid: string | null;
+  cancel_requested_at: NullableInstant;
+  queue_deadline: ColumnType<Date, RawBuilder<Date>, RawBuilder<Date>>;
+  /** The state that follows `saving`. */
+  outcome: 'succeeded' | 'failed' | 'timed_out' | 'cancelled' | null;
+  exit_code: number | null;
+  signal: string | null;
+  oom_killed: boolean | null;
+  stdout: Uint8Array | null;
+  stderr: Uint8Array | null;
+  stdout_bytes: number | null;
+  stderr_bytes: number | null;
+  truncated: boolean | null;
+  log_truncated: boolean | null;
+  skipped_outputs: Json<{ path: string; reason: string }[]>;
+  frames_object_key: string | null;
+  error_code: RunErrorCode | null;
+  error_message: string | null;
+  timings: Json<Record<string, number>>;
+  state_since: Instant;
+  lease_owner: string | null;
+  lease_until: NullableInstant;
+  created_at: Instant;
+  started_at: NullableInstant;
+  finished_at: NullableInstant;
+  updated_at: Instant;
+  expires_at: NullableInstant;
+}
+
+export interface RunOutputsTable {
+  run_id: string;
+  position: number;
+  path: string;
+  kind: 'file' | 'log';
+  size_bytes: number;
+  sha256: string;
+  content_type: string;
+  object_key: string;
+}
+
+export interface EventsTable {
+  id: Generated<number>;
+  subject_kind: 'environment' | 'run' | 'host';
+  subject_id: string;
+  kind: string;
+  data: Json<Record<string, unknown>>;
+  at: Instant;
+}
+
+export interface FilesTable {
+  id: string;
+  tenant_id: WithDefault<string>;
+  object_key: string;
+  size_bytes: number;
+  sha256: string;
+  created_at: Instant;
+  expires_at: ColumnType<Date, RawBuilder<Date>, RawBuilder<Date>>;
+}
+
+export interface IdempotencyKeysTable {
+  tenant_id: string;
+  route: string;
+  key: string;
+  body_sha256: string;
+  resource_id: string;
+  response: Json<unknown>;
+  created_at: Instant;
+}
+
+export interface LeasesTable {
+  name: string;
+  owner: string;
+  fence: number;
+  until: ColumnType<Date, RawBuilder<Date>, RawBuilder<Date>>;
+}
+
+export interface Database {
+  cluster: ClusterTable;
+  hosts: HostsTable;
+  environments: EnvironmentsTable;
+  runs: RunsTable;
+  run_outputs: RunOutputsTable;
+  events: EventsTable;
+  files: FilesTable;
+  idempotency_keys: IdempotencyKeysTable;
+  leases: LeasesTable;
+}
+
+export type HostRow = Selectable<HostsTable>;
+export type EnvironmentRow = Selectable<EnvironmentsTable>;
+export type NewEnvironmentRow = Insertable<EnvironmentsTable>;
+export type RunRow = Selectable<RunsTable>;
+export type EventRow = Selectable<EventsTable>;

@@ -1,0 +1,145 @@
+/**
+ * History: one row per transition, written in the transaction that makes it, announced on `channels.events`. A subject's events are ordered by `id`:
+ * its transitions are compare-and-sets on one row, so no later one can commit before an earlier one.
+ */
+import { channels, type Db, jsonb, notify, type Queryable, type Tx } from '../db/db.ts';
+import type { EventRow, EventsTable } from '../db/schema.ts';
+
+export type SubjectKind = EventsTable['subject_kind'];
+
+export interface NewEvent {
+  subjectKind: SubjectKind;
+  /** An environment's uid, a run's id, a host's id. */
+  subjectId: string;
+  kind: string;
+  data: Record<string, unknown>;
+}
+
+export async function recordEvent(tx: Tx, event: NewEvent): Promise<number> {
+  const row = await tx
+    .insertInto('events')
+    .values({
+      subject_kind: event.subjectKind,
+      subject_id: event.subjectId,
+      kind: event.kind,
+      data: jsonb(event.data),
+    })
+    .returning('id')
+    .executeTakeFirstOrThrow();
+  await notify(tx, channels.events, `${event.subjectKind}:${event.subjectId}`);
+  return row.id;
+}
+
+/** Oldest first, after event `afterId`. */
+export function eventsAfter(
+  db: Queryable,
+  subjectKind: SubjectKind,
+  subjectId: string,
+  afterId: number,
+  limit = 1_000,
+): Promise<EventRow[]> {
+  return db
+    .selectFrom('events')
+    .selectAll()
+    .where('subject_kind', '=', subjectKind)
+    .where('subject_id', '=', subjectId)
+    .where('id', '>', afterId)
+    .orderBy('id')
+    .limit(limit)
+    .execute();
+}
+
+/** Follows one subject: yields its events after `afterId`, waiting for more until the signal is aborted (then it throws the reason). */
+export async function* followEvents(
+  hub: EventHub,
+  db: Db,
+  subject: { kind: SubjectKind; id: string; afterId: number },
+  signal: AbortSignal,
+): AsyncGenerator<EventRow> {
+  let afterId = subject.afterId;
+  using waiter = hub.waiter(`${subject.kind}:${subject.id}`);
+  for (;;) {
+    const rows = await eventsAfter(db.query, subject.kind, subject.id, afterId);
+    for (const row of rows) {
+      afterId = row.id;
+      yield row;
+    }
+    if (rows.length === 0) await waiter.next(signal);
+  }
+}
+
+/** Fans `channels.events` out inside this process: one LISTEN however many followers. */
+export class EventHub implements AsyncDisposable {
+  readonly #waiters = new Map<string, Set<() => void>>();
+  readonly #subscription: AsyncDisposable;
+
+  private constructor(subscription: AsyncDisposable, waiters: Map<string, Set<() => void>>) {
+    this.#subscription = subscription;
+    this.#waiters = waiters;
+  }
+
+  static async open(db: Db): Promise<EventHub> {
+    const waiters = new Map<string, Set<() => void>>();
+    const subscription = await db.listen(channels.events, (payload) => {
+      const chosen = payload === undefined ? [...waiters.values()] : [waiters.get(payload)];
+      for (const wakes of chosen) for (const wake of [...(wakes ?? [])]) wake();
+    });
+    return new EventHub(subscription, waiters);
+  }
+
+  /** Register before reading the rows, then no event between reading and waiting is missed. `next` also returns now and then without news. */
+  waiter(subject: string): Waiter {
+    return new Waiter(this.#waiters, subject);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#subscription[Symbol.asyncDispose]();
+  }
+}
+
+/** Should a wake-up ever be lost, a follower is late by this much and no more. */
+const LOOK_AGAIN_MS = 5_000;
+
+class Waiter implements Disposable {
+  readonly #all: Map<string, Set<() => void>>;
+  readonly #subject: string;
+  #woken = false;
+  #resume: (() => void) | undefined;
+
+  constructor(all: Map<string, Set<() => void>>, subject: string) {
+    this.#all = all;
+    this.#subject = subject;
+    const mine = all.get(subject) ?? new Set();
+    all.set(subject, mine);
+    mine.add(this.#wake);
+  }
+
+  readonly #wake = () => {
+    this.#woken = true;
+    this.#resume?.();
+  };
+
+  async next(signal: AbortSignal, withinMs = LOOK_AGAIN_MS): Promise<void> {
+    signal.throwIfAborted();
+    if (!this.#woken) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, withinMs);
+        this.#resume = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+        signal.addEventListener('abort', this.#resume, { once: true });
+      });
+      if (this.#resume !== undefined) signal.removeEventListener('abort', this.#resume);
+      this.#resume = undefined;
+    }
+    this.#woken = false;
+    signal.throwIfAborted();
+  }
+
+  [Symbol.dispose](): void {
+    const mine = this.#all.get(this.#subject);
+    mine?.delete(this.#wake);
+    if (mine?.size === 0) this.#all.delete(this.#subject);
+  }
+}

@@ -1,0 +1,148 @@
+/**
+ * One host agent, call by call as packages/host-protocol says. Every call may be repeated: ids are the orchestrator's.
+ * Errors: see host-transport.ts. Two that callers meet often: `not_found` (no such VM or exec), `unavailable` (host
+ * unreachable, late, or without room: for `createVm` nothing is left behind in the last case only).
+ */
+
+import type { Readable } from 'node:stream';
+import {
+  CollectedOutputs,
+  type CollectOutputs,
+  type CreateVm,
+  type GuestFiles,
+  HostCapacityReport,
+  HostExec,
+  HostExecResult,
+  HostImage,
+  HostVm,
+  type StartExec,
+} from '@fuse/host-protocol';
+import { z } from 'zod';
+import { type HostAddress, HostTransport } from './host-transport.ts';
+
+const SHORT_MS = 10_000;
+/** A cold boot under emulation with the template made on the way. */
+const CREATE_MS = 180_000;
+const DESTROY_MS = 60_000;
+const START_EXEC_MS = 30_000;
+const TRANSFER_MS = 900_000;
+/** The longest `waitMs` that a host takes. */
+export const MAX_WAIT_MS = 60_000;
+
+const Images = z.object({ images: z.array(HostImage) });
+const Vms = z.object({ vms: z.array(HostVm) });
+const Destroyed = z.object({ destroyed: z.boolean(), destroy_ms: z.number() });
+const Written = z.object({
+  files: z.array(z.object({ path: z.string(), size_bytes: z.number(), sha256: z.string() })),
+});
+
+export class HostClient implements AsyncDisposable {
+  readonly #transport: HostTransport;
+
+  constructor(host: HostAddress) {
+    this.#transport = new HostTransport(host);
+  }
+
+  capacity(signal?: AbortSignal): Promise<HostCapacityReport> {
+    return this.#transport.json(
+      { method: 'GET', path: '/v1/capacity', timeoutMs: SHORT_MS, signal },
+      HostCapacityReport,
+    );
+  }
+
+  async images(signal?: AbortSignal): Promise<HostImage[]> {
+    const answer = await this.#transport.json(
+      { method: 'GET', path: '/v1/images', timeoutMs: SHORT_MS, signal },
+      Images,
+    );
+    return answer.images;
+  }
+
+  async vms(signal?: AbortSignal): Promise<HostVm[]> {
+    const answer = await this.#transport.json({ method: 'GET', path: '/v1/vms', timeoutMs: SHORT_MS, signal }, Vms);
+    return answer.vms;
+  }
+
+  vm(vmId: string, signal?: AbortSignal): Promise<HostVm> {
+    return this.#transport.json({ method: 'GET', path: `/v1/vms/${vmId}`, timeoutMs: SHORT_MS, signal }, HostVm);
+  }
+
+  createVm(vmId: string, body: CreateVm, signal?: AbortSignal): Promise<HostVm> {
+    return this.#transport.json({ method: 'PUT', path: `/v1/vms/${vmId}`, body, timeoutMs: CREATE_MS, signal }, HostVm);
+  }
+
+  destroyVm(vmId: string, signal?: AbortSignal): Promise<{ destroyed: boolean; destroy_ms: number }> {
+    return this.#transport.json(
+      { method: 'DELETE', path: `/v1/vms/${vmId}`, timeoutMs: DESTROY_MS, signal },
+      Destroyed,
+    );
+  }
+
+  async putFiles(vmId: string, body: GuestFiles, signal?: AbortSignal) {
+    const path = `/v1/vms/${vmId}/files`;
+    const answer = await this.#transport.json({ method: 'PUT', path, body, timeoutMs: TRANSFER_MS, signal }, Written);
+    return answer.files;
+  }
+
+  /** Started at most once per `execId`, however often it is called. */
+  startExec(vmId: string, execId: string, body: StartExec, signal?: AbortSignal): Promise<HostExec> {
+    const path = `/v1/vms/${vmId}/execs/${execId}`;
+    return this.#transport.json({ method: 'PUT', path, body, timeoutMs: START_EXEC_MS, signal }, HostExec);
+  }
+
+  /** At the exec's end, or after `waitMs` (at most MAX_WAIT_MS) with `state: "running"`. */
+  exec(vmId: string, execId: string, waitMs: number, signal?: AbortSignal): Promise<HostExec> {
+    const path = `/v1/vms/${vmId}/execs/${execId}?wait_ms=${Math.min(Math.max(0, Math.floor(waitMs)), MAX_WAIT_MS)}`;
+    return this.#transport.json({ method: 'GET', path, timeoutMs: waitMs + SHORT_MS, signal }, HostExec);
+  }
+
+  execResult(vmId: string, execId: string, limitBytes: number, signal?: AbortSignal): Promise<HostExecResult> {
+    const path = `/v1/vms/${vmId}/execs/${execId}/result?limit=${limitBytes}`;
+    return this.#transport.json({ method: 'GET', path, timeoutMs: START_EXEC_MS, signal }, HostExecResult);
+  }
+
+  /** Frames (contract/frames.ts) from byte `offset`; `follow` goes on to the exec's end. A stream that ends without an exit frame was cut. */
+  execLog(
+    vmId: string,
+    execId: string,
+    { offset, follow, signal }: { offset: number; follow: boolean; signal?: AbortSignal },
+  ): Promise<Readable> {
+    const path = `/v1/vms/${vmId}/execs/${execId}/log?offset=${offset}${follow ? '&follow=1' : ''}`;
+    return this.#transport.stream({ method: 'GET', path, timeoutMs: START_EXEC_MS, signal });
+  }
+
+  /** Its whole process tree is killed; the record stays. */
+  killExec(vmId: string, execId: string, signal?: AbortSignal): Promise<void> {
+    const path = `/v1/vms/${vmId}/execs/${execId}`;
+    return this.#transport.nothing({ method: 'DELETE', path, timeoutMs: START_EXEC_MS, signal });
+  }
+
+  collectOutputs(vmId: string, body: CollectOutputs, signal?: AbortSignal): Promise<CollectedOutputs> {
+    const path = `/v1/vms/${vmId}/outputs`;
+    return this.#transport.json({ method: 'POST', path, body, timeoutMs: TRANSFER_MS, signal }, CollectedOutputs);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#transport[Symbol.asyncDispose]();
+  }
+}
+
+/** One client, and so one set of connections, per host; replaced when its address or token changes. */
+export class HostClients implements AsyncDisposable {
+  readonly #clients = new Map<string, { address: HostAddress; client: HostClient }>();
+
+  for(host: HostAddress): HostClient {
+    const known = this.#clients.get(host.id);
+    if (known !== undefined && known.address.url === host.url && known.address.token === host.token)
+      return known.client;
+    // The old one's calls in flight go on; its idle connections close by themselves.
+    const client = new HostClient(host);
+    this.#clients.set(host.id, { address: { id: host.id, url: host.url, token: host.token }, client });
+    return client;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { client } of this.#clients.values()) await client[Symbol.asyncDispose]();
+    this.#clients.clear();
+  }
+}

@@ -1,0 +1,41 @@
+/** Every error leaves as contract's envelope. What we did not foresee is logged with its cause and shown as `internal error`. */
+import { AppError, type ErrorCode, errorCodes, errorStatus, toEnvelope } from '@fuse/contract';
+import type { FastifyError } from 'fastify';
+import type { App } from './http-server.ts';
+import { RouteTable } from './route-table.ts';
+
+export function installErrors(app: App): void {
+  const routes = new RouteTable();
+  app.addHook('onRoute', (route) => routes.add(route.method, route.url));
+
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0] ?? '';
+    const allowed = routes.methodsOf(path);
+    if (allowed.length > 0) return reply.code(405).header('Allow', allowed.join(', ')).send();
+    return reply
+      .code(404)
+      .send(toEnvelope(new AppError('route_not_found', `no such route: ${request.method} ${path}`)));
+  });
+
+  app.setErrorHandler((error, request, reply) => {
+    const known = toAppError(error);
+    const shown =
+      known ?? new AppError('internal', 'internal error', { details: { request_id: request.id }, cause: error });
+    const fields = { err: error, request_id: request.id, code: shown.code };
+    if (shown.status >= 500 && shown.code !== 'unimplemented') request.log.error(fields, 'request failed');
+    if (shown.retryAfterSeconds !== undefined) reply.header('Retry-After', String(shown.retryAfterSeconds));
+    if (shown.code === 'payload_too_large' || !request.raw.complete) reply.header('Connection', 'close');
+    return reply.code(shown.status).send(toEnvelope(shown));
+  });
+}
+
+function toAppError(error: unknown): AppError | undefined {
+  if (error instanceof AppError) {
+    // The store's and the host's inner workings are not the caller's business; the message of `internal` is for the log.
+    return error.code === 'internal' ? undefined : error;
+  }
+  const status = (error as Partial<FastifyError> | null)?.statusCode;
+  if (status === undefined || status < 400 || status >= 500) return undefined;
+  const code = errorCodes.find((candidate: ErrorCode) => errorStatus[candidate] === status) ?? 'invalid_argument';
+  return new AppError(code, error instanceof Error ? error.message : 'bad request', { status });
+}

@@ -1,0 +1,72 @@
+/**
+ * The HTTP server's rules, the same for every route (api.md section 0): who may call, how bodies are read, what errors
+ * look like, headers, limits. Routes are added by `registerRoutes`, each file a function of `App`.
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { AppError, toEnvelope } from '@fuse/contract';
+import type { Logger } from '@fuse/runtime';
+import Fastify, { type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
+import type { ZodTypeProvider } from 'fastify-type-provider-zod';
+import { installAuthentication } from './authentication.ts';
+import { installErrors } from './error-responses.ts';
+import { installJsonBodies } from './json-bodies.ts';
+import { installMetrics, type Metrics } from './metrics.ts';
+import { installRequestLog } from './request-log.ts';
+import { chooseRequestId, installResponseHeaders } from './response-headers.ts';
+import { installValidation } from './validation.ts';
+
+export type App = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse<IncomingMessage>,
+  Logger,
+  ZodTypeProvider
+>;
+
+/** Body bytes that a route takes unless it says `bodyLimit`. */
+export const DEFAULT_BODY_LIMIT_BYTES = 65_536;
+export const LARGE_BODY_LIMIT_BYTES = 1_048_576;
+
+export interface HttpServerOptions {
+  version: string;
+  /** Master token; undefined: no authentication at all, every caller is the master. */
+  masterToken: string | undefined;
+  log: Logger;
+  metrics: Metrics;
+  /** Adds the routes. */
+  registerRoutes(app: App): void;
+}
+
+export function createHttpServer({ version, masterToken, log, metrics, registerRoutes }: HttpServerOptions): App {
+  const app: App = Fastify({
+    loggerInstance: log,
+    // No route logs by itself: request-log.ts writes one wide line.
+    disableRequestLogging: true,
+    exposeHeadRoutes: false,
+    bodyLimit: DEFAULT_BODY_LIMIT_BYTES,
+    genReqId: chooseRequestId,
+    requestIdHeader: false,
+    // Longer than any client keeps an idle connection, so that it is the client who closes.
+    keepAliveTimeout: 120_000,
+    // Bodies have their own deadline (json-bodies.ts), answers none: exec, wait and SSE last long.
+    requestTimeout: 0,
+    connectionTimeout: 0,
+    forceCloseConnections: 'idle',
+    return503OnClosing: false,
+    http: { maxHeaderSize: 65_536, headersTimeout: 5_000 },
+    routerOptions: { maxParamLength: 1_024, ignoreTrailingSlash: false },
+    frameworkErrors: (error, _request, reply) => {
+      void (reply as FastifyReply).code(400).send(toEnvelope(new AppError('invalid_argument', error.message)));
+    },
+  }).withTypeProvider<ZodTypeProvider>();
+  installResponseHeaders(app, version);
+  installRequestLog(app);
+  installMetrics(app, metrics);
+  installJsonBodies(app);
+  installValidation(app);
+  installErrors(app);
+  installAuthentication(app, masterToken);
+  registerRoutes(app);
+  return app;
+}

@@ -1,0 +1,85 @@
+/**
+ * Bodies are JSON whatever their Content-Type says, also without one; none at all is `undefined`. A route's `bodyLimit` bounds the bytes,
+ * BODY_DEADLINE_MS the time.
+ */
+
+import type { IncomingMessage } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
+import { AppError } from '@fuse/contract';
+import type { FastifyRequest } from 'fastify';
+import type { App } from './http-server.ts';
+
+export const BODY_DEADLINE_MS = 15_000;
+/** How long an oversized body is read and dropped so that the client, still sending, gets to read the refusal. */
+const DISCARD_MS = 1_000;
+
+export function installJsonBodies(app: App): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) =>
+    parseJson(await readBody(payload, request.routeOptions.bodyLimit ?? 0)),
+  );
+}
+
+/** For a plugin whose routes stream their body: `request.body` is the raw stream there. Its routes bound it themselves. */
+export function useRawBodies(app: App): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', async (_request: FastifyRequest, payload: IncomingMessage) => payload);
+}
+
+async function readBody(payload: IncomingMessage, limitBytes: number): Promise<Buffer> {
+  const declared = Number(payload.headers['content-length'] ?? 0);
+  if (declared > limitBytes) return refuseOversized(payload, limitBytes);
+  const chunks: Buffer[] = [];
+  let size = 0;
+  const timer = setTimeout(() => payload.destroy(), BODY_DEADLINE_MS);
+  try {
+    for await (const chunk of payload.iterator({ destroyOnReturn: false })) {
+      size += chunk.length;
+      if (size > limitBytes) break;
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    throw new AppError('invalid_argument', 'the request body was cut', { cause: error });
+  } finally {
+    clearTimeout(timer);
+  }
+  return size > limitBytes ? refuseOversized(payload, limitBytes) : Buffer.concat(chunks);
+}
+
+async function refuseOversized(payload: IncomingMessage, limitBytes: number): Promise<never> {
+  payload.on('error', () => {});
+  payload.resume();
+  const stop = new AbortController();
+  payload.once('close', () => stop.abort());
+  payload.once('end', () => stop.abort());
+  await delay(DISCARD_MS, undefined, { signal: stop.signal }).catch(() => {});
+  throw new AppError('payload_too_large', `request body exceeds the ${limitBytes} byte limit for this endpoint`);
+}
+
+export function parseJson(bytes: Uint8Array): unknown {
+  if (bytes.length === 0) return undefined;
+  let text: string;
+  let value: unknown;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    value = JSON.parse(text);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new AppError('invalid_argument', `invalid JSON body: ${why}`, { hint: 'Send one JSON object in UTF-8.' });
+  }
+  // Only an escape can make one; text with lone surrogates cannot be stored or sent on.
+  if (/\\ud[89a-f]/i.test(text)) refuseLoneSurrogates(value, []);
+  return value;
+}
+
+function refuseLoneSurrogates(value: unknown, path: string[]): void {
+  if (typeof value === 'string' && /\p{Surrogate}/u.test(value))
+    throw new AppError('invalid_argument', `${path.join('.')}: holds half a surrogate pair`, {
+      details: { field: path.join('.') },
+    });
+  if (typeof value !== 'object' || value === null) return;
+  for (const [key, child] of Object.entries(value)) {
+    refuseLoneSurrogates(key, [...path, '(name)']);
+    refuseLoneSurrogates(child, [...path, key]);
+  }
+}

@@ -1,0 +1,34 @@
+/** Keyset pagination (api.md 0.7): an opaque cursor that names the last row seen. */
+import { AppError } from '@fuse/contract';
+import { z } from 'zod';
+
+export const encodeCursor = (position: Record<string, string>): string =>
+  Buffer.from(JSON.stringify(position)).toString('base64url');
+
+/** `undefined` for an absent or empty cursor. */
+export function decodeCursor<T extends z.ZodType>(cursor: string | undefined, schema: T): z.infer<T> | undefined {
+  if (cursor === undefined || cursor === '') return undefined;
+  try {
+    return schema.parse(JSON.parse(Buffer.from(cursor, 'base64url').toString('utf8')));
+  } catch (error) {
+    throw new AppError('invalid_argument', 'invalid pagination cursor', { details: { field: 'cursor' }, cause: error });
+  }
+}
+
+/** A query parameter that may be given once; of several the last one counts. */
+export const queryText = z
+  .union([z.string(), z.array(z.string()).transform((values) => values.at(-1) ?? '')])
+  .optional();
+
+export const pageQuery = { limit: queryText, cursor: queryText };
+
+/** Asks for one row more than the page holds; makes `next_cursor` from the last row shown when there was one. */
+export function cutPage<Row>(
+  rows: Row[],
+  limit: number,
+  position: (row: Row) => Record<string, string>,
+): { page: Row[]; next_cursor?: string } {
+  const page = rows.slice(0, limit);
+  const last = page.at(-1);
+  return rows.length > limit && last !== undefined ? { page, next_cursor: encodeCursor(position(last)) } : { page };
+}

@@ -1,0 +1,45 @@
+/** Zod schemas of a route's body, query and path: what fits replaces the raw value, what does not is 400 with the field. */
+import { AppError, errorStatus } from '@fuse/contract';
+import type { ZodError, ZodType } from 'zod';
+import type { App } from './http-server.ts';
+
+export function installValidation(app: App): void {
+  app.setValidatorCompiler<ZodType>(({ schema, httpPart }) => (data: unknown) => {
+    if (httpPart === 'body' && (data === undefined || data === null) && !schema.safeParse(data).success)
+      return { error: new AppError('invalid_argument', 'invalid JSON body: it is empty, a JSON object is required') };
+    const result = schema.safeParse(data);
+    return result.success ? { value: result.data } : { error: invalidInput(result.error) };
+  });
+  // Response schemas describe; what a service returns is typed by the same schemas already.
+  app.setSerializerCompiler(() => (data) => `${JSON.stringify(data)}\n`);
+}
+
+/** The first problem, told with the dotted path of its field (`spec.labels.team`, `cmd.0`). */
+export function invalidInput(error: ZodError): AppError {
+  const issue = deepest(error.issues[0]);
+  const field = issue?.path.map(String).join('.') ?? '';
+  const problem = issue?.message ?? 'invalid';
+  const named = field === '' || problem.startsWith(field) ? problem : `${field}: ${problem}`;
+  return new AppError('invalid_argument', named, {
+    status: errorStatus.invalid_argument,
+    details: { field: field === '' ? '(body)' : field },
+  });
+}
+
+type Issue = ZodError['issues'][number];
+interface Located {
+  path: PropertyKey[];
+  message: string;
+}
+
+/** Of a union the branch that got furthest, of a record's key the rule that the key broke. */
+function deepest(issue: Issue | undefined, above: PropertyKey[] = []): Located | undefined {
+  if (issue === undefined) return undefined;
+  const path = [...above, ...issue.path];
+  if (issue.code === 'invalid_union') {
+    const branches = issue.errors.map((issues) => deepest(issues[0], path)).filter((found) => found !== undefined);
+    return branches.sort((a, b) => b.path.length - a.path.length)[0] ?? { path, message: issue.message };
+  }
+  if (issue.code === 'invalid_key') return { path, message: issue.issues[0]?.message ?? issue.message };
+  return { path, message: issue.message };
+}

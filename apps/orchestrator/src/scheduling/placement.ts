@@ -1,0 +1,25 @@
+/** What the scheduler decides about one shape. Pure: see schedule.ts. */
+export interface PlacementSpec {
+  cpus: number;
+  ram_mb: number;
+  storage_gb: number;
+  image?: string;
+  region?: string;
+  arch?: string;
+  gpus?: number;
+  host_id?: string;
+  labels?: Record<string, string>;
+}
+
+export interface Rejection {
+  /**
+   * `no_room`: some host could take it when others leave, or when it is active and reachable again. `impossible`: no registered host ever could.
+   * `no_such_host`: it is pinned to a host that is not registered.
+   */
+  kind: 'no_room' | 'impossible' | 'no_such_host';
+  message: string;
+  /** Of every host, why not. */
+  reasons: { hostId: string; reason: string }[];
+}
+
+export type Placement = { kind: 'placed'; hostId: string } | Rejection;
