@@ -18,7 +18,7 @@ server=$!
   read -r _ <&3
   kill -s "$signal" $server
   tries=0
-  while kill -0 $server && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+  while kill -0 $server && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
   kill -s KILL $server
 ) 2>/dev/null &
 watcher=$!
