@@ -2,7 +2,8 @@
  * The tables as Kysely sees them (migrations/ is the source). On both engines bigint and numeric are read as numbers,
  * timestamptz as Date, bytea as Uint8Array, jsonb parsed. Write jsonb with `jsonb(value)`: the engines differ on bare objects and arrays.
  */
-import type { EnvironmentState, RunErrorCode, RunState } from '@fuse/contract';
+import type { EnvironmentSpec, EnvironmentState, RunErrorCode, RunState } from '@fuse/contract';
+import type { HostImage } from '@fuse/host-protocol';
 import type { ColumnType, Generated, Insertable, RawBuilder, Selectable } from 'kysely';
 
 type WithDefault<T> = ColumnType<T, T | undefined, T>;
@@ -35,6 +36,7 @@ export interface HostsTable {
   ram_mb: number;
   storage_gb: number;
   vm_count: number;
+  images: Json<HostImage[]>;
   last_seen: Instant;
   created_at: Instant;
   updated_at: Instant;
@@ -50,7 +52,7 @@ export interface EnvironmentsTable {
   state: EnvironmentState;
   version: Generated<number>;
   image: string;
-  spec: Json<Record<string, unknown>>;
+  spec: Json<EnvironmentSpec>;
   cpus: number;
   ram_mb: number;
   storage_gb: number;

@@ -2,7 +2,8 @@
  * History: one row per transition, written in the transaction that makes it, announced on `channels.events`. A subject's events are ordered by `id`:
  * its transitions are compare-and-sets on one row, so no later one can commit before an earlier one.
  */
-import { channels, type Db, jsonb, notify, type Queryable, type Tx } from '../db/db.ts';
+import { sql } from 'kysely';
+import { channels, type Db, jsonb, type Queryable, type Tx } from '../db/db.ts';
 import type { EventRow, EventsTable } from '../db/schema.ts';
 
 export type SubjectKind = EventsTable['subject_kind'];
@@ -16,18 +17,31 @@ export interface NewEvent {
 }
 
 export async function recordEvent(tx: Tx, event: NewEvent): Promise<number> {
-  const row = await tx
-    .insertInto('events')
-    .values({
-      subject_kind: event.subjectKind,
-      subject_id: event.subjectId,
-      kind: event.kind,
-      data: jsonb(event.data),
-    })
-    .returning('id')
-    .executeTakeFirstOrThrow();
-  await notify(tx, channels.events, `${event.subjectKind}:${event.subjectId}`);
-  return row.id;
+  const ids = await recordEvents(tx, [event]);
+  return ids[0] ?? 0;
+}
+
+/** In the order given, in one round trip. */
+export async function recordEvents(tx: Tx, events: readonly NewEvent[]): Promise<number[]> {
+  const rows = await tx
+    .with('added', (cte) =>
+      cte
+        .insertInto('events')
+        .values(
+          events.map((event) => ({
+            subject_kind: event.subjectKind,
+            subject_id: event.subjectId,
+            kind: event.kind,
+            data: jsonb(event.data),
+          })),
+        )
+        .returning(['id', 'subject_kind', 'subject_id']),
+    )
+    .selectFrom('added')
+    .select(['id', sql`pg_notify(${channels.events}, subject_kind || ':' || subject_id)`.as('notified')])
+    .orderBy('id')
+    .execute();
+  return rows.map((row) => row.id);
 }
 
 /** Oldest first, after event `afterId`. */

@@ -23,6 +23,8 @@ create table hosts (
   ram_mb int not null check (ram_mb > 0),
   storage_gb int not null check (storage_gb > 0),
   vm_count int not null check (vm_count > 0),
+  -- What it can boot, as it last reported: [{name, digest, size_bytes, description?}].
+  images jsonb not null default '[]',
   last_seen timestamptz not null default now(),
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
@@ -36,7 +38,7 @@ create table environments (
   task_id text not null,
   -- The VM's name on its host; never reused.
   vm_id text not null unique,
-  host_id text references hosts (id),
+  host_id text references hosts (id) on delete set null,
   state text not null check (state in ('provisioning', 'running', 'draining', 'pausing', 'paused', 'resuming', 'destroying', 'destroyed', 'failed')),
   version bigint not null default 1,
   image text not null,
@@ -60,6 +62,7 @@ create table environments (
 create unique index environments_live_id on environments (id) where state not in ('destroyed', 'failed');
 create index environments_by_host on environments (host_id) where state not in ('destroyed', 'failed');
 create index environments_by_state on environments (state, id);
+create index environments_gone on environments (gone_at) where gone_at is not null;
 
 create table runs (
   id text primary key,
@@ -106,7 +109,8 @@ create table runs (
   expires_at timestamptz
 );
 create index runs_open on runs (created_at, id) where state in ('queued', 'starting', 'running', 'saving');
-create index runs_by_creation on runs (tenant_id, created_at desc, id desc);
+-- Ids begin with the time of creation: newest first is by id.
+create index runs_newest_first on runs (tenant_id, id desc);
 create index runs_by_label on runs using gin (labels jsonb_path_ops);
 create index runs_to_collect on runs (expires_at) where expires_at is not null;
 
@@ -133,6 +137,7 @@ create table events (
   at timestamptz not null default now()
 );
 create index events_by_subject on events (subject_kind, subject_id, id);
+create index events_by_age on events (at);
 
 create table files (
   id text primary key,

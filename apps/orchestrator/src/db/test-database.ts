@@ -1,0 +1,45 @@
+/** For tests: each engine with the schema in place. Every database test runs on both. */
+import { createLogger, type Logger } from '@fuse/runtime';
+import { sharedPostgres } from '@fuse/testing';
+import { Db } from './db.ts';
+import { migrate } from './migrate.ts';
+import { openPglite } from './pglite.ts';
+import { openPostgres, type PostgresOptions } from './postgres.ts';
+
+export const engines = ['postgres', 'pglite'] as const;
+export type Engine = (typeof engines)[number];
+
+export interface TestDb extends AsyncDisposable {
+  db: Db;
+  /** Another process's view of the same database; PGlite has one connection, so there it is the same object. */
+  another(options?: Partial<PostgresOptions>): Db;
+}
+
+export const quiet: Logger = createLogger({ name: 'test', level: process.env.FUSE_TEST_LOG ?? 'silent' });
+
+export async function openTestDb(engine: Engine): Promise<TestDb> {
+  if (engine === 'pglite') {
+    const db = new Db(await openPglite());
+    await migrate(db);
+    return { db, another: () => db, [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]() };
+  }
+  const server = await sharedPostgres();
+  const database = await server.createDatabase(async (url) => {
+    await using db = new Db(openPostgres({ url, log: quiet }));
+    await migrate(db);
+  }, 'orchestrator');
+  const opened: Db[] = [];
+  const another = (options: Partial<PostgresOptions> = {}) => {
+    const db = new Db(openPostgres({ url: database.url, log: quiet, ...options }));
+    opened.push(db);
+    return db;
+  };
+  return {
+    db: another(),
+    another,
+    [Symbol.asyncDispose]: async () => {
+      await Promise.all(opened.map((db) => db[Symbol.asyncDispose]()));
+      await database[Symbol.asyncDispose]();
+    },
+  };
+}

@@ -1,0 +1,55 @@
+/** Who drives which run. A lease that its owner does not renew is anybody's. */
+import { sql } from 'kysely';
+import { inMs, type Queryable } from '../db/db.ts';
+import type { RunRow } from '../db/schema.ts';
+
+/** Takes over runs that were started by a process that is gone. */
+export async function claimAbandonedRuns(
+  query: Queryable,
+  { owner, leaseMs, limit }: { owner: string; leaseMs: number; limit: number },
+): Promise<RunRow[]> {
+  return query
+    .updateTable('runs')
+    .set({ lease_owner: owner, lease_until: inMs(leaseMs), version: sql<number>`version + 1` })
+    .where('id', 'in', (eb) =>
+      eb
+        .selectFrom('runs')
+        .select('id')
+        .where('state', 'in', ['starting', 'running', 'saving'])
+        .where(sql<boolean>`(lease_until is null or lease_until <= now())`)
+        .orderBy('created_at')
+        .limit(limit)
+        .forUpdate()
+        .skipLocked(),
+    )
+    .returningAll()
+    .execute();
+}
+
+/** Ids of those that are still the owner's; the others are lost. */
+export async function renewLeases(
+  query: Queryable,
+  owner: string,
+  runIds: string[],
+  leaseMs: number,
+): Promise<string[]> {
+  if (runIds.length === 0) return [];
+  const rows = await query
+    .updateTable('runs')
+    .set({ lease_until: inMs(leaseMs) })
+    .where('lease_owner', '=', owner)
+    .where('id', 'in', runIds)
+    .returning('id')
+    .execute();
+  return rows.map((row) => row.id);
+}
+
+/** So that others need not wait for the leases to run out. */
+export async function giveUpLeases(query: Queryable, owner: string): Promise<void> {
+  await query
+    .updateTable('runs')
+    .set({ lease_owner: null, lease_until: null })
+    .where('lease_owner', '=', owner)
+    .where('state', 'in', ['starting', 'running', 'saving'])
+    .execute();
+}

@@ -1,0 +1,178 @@
+/**
+ * Rows of runs: making them and moving them. Every move is a compare-and-set on state, lease and version, with its event, in the
+ * caller's transaction. `version` is the fencing token: it grows with every take-over, so that a driver that lost its lease
+ * changes nothing any more.
+ */
+import { type RunState, runCanBecome } from '@fuse/contract';
+import type { Shape } from '@fuse/host-protocol';
+import { type RawBuilder, sql, type Updateable } from 'kysely';
+import { inMs, jsonb, now, type Tx } from '../db/db.ts';
+import type { RunRow, RunsTable } from '../db/schema.ts';
+import { recordEvents } from '../events/events.ts';
+import type { StoredRequest } from './request.ts';
+import type { RunFailure } from './run.ts';
+
+/** What a driver holds: it may move this run until somebody else has taken it over. */
+export interface RunHold {
+  runId: string;
+  owner: string;
+  version: number;
+}
+
+/** Somebody else drives this run now, or it has ended. Stop, and leave everything as it is. */
+export class HoldLost extends Error {
+  override readonly name = 'HoldLost';
+  constructor(runId: string) {
+    super(`run ${runId} is not this driver's any more`);
+  }
+}
+
+export const LEASE_MS = 15_000;
+
+export interface NewRun {
+  id: string;
+  tenantId: string;
+  image: string;
+  shape: Shape;
+  timeoutMs: number;
+  queueTimeoutMs: number;
+  labels: Record<string, string>;
+  request: StoredRequest;
+  /** From the arrival of the request to this insert. */
+  admitMs: number;
+}
+
+export interface Admittance {
+  environmentUid: string;
+  owner: string;
+  leaseMs: number;
+}
+
+/** `queued`, or with room already reserved `starting`. */
+export async function insertRun(tx: Tx, run: NewRun, admitted: Admittance | undefined): Promise<RunRow> {
+  const state = admitted === undefined ? 'queued' : 'starting';
+  const timings = { admit_ms: roundMs(run.admitMs), ...(admitted === undefined ? {} : { queue_ms: 0 }) };
+  const row = await tx
+    .insertInto('runs')
+    .values({
+      id: run.id,
+      tenant_id: run.tenantId,
+      state,
+      image: run.image,
+      ...run.shape,
+      timeout_ms: run.timeoutMs,
+      labels: jsonb(run.labels),
+      request: jsonb<unknown>(run.request),
+      queue_deadline: inMs(run.queueTimeoutMs),
+      timings: jsonb<Record<string, number>>(timings),
+      environment_uid: admitted?.environmentUid ?? null,
+      lease_owner: admitted?.owner ?? null,
+      lease_until: admitted === undefined ? null : inMs(admitted.leaseMs),
+    })
+    .returningAll()
+    .executeTakeFirstOrThrow();
+  const states: RunState[] = admitted === undefined ? ['queued'] : ['queued', 'starting'];
+  await recordEvents(
+    tx,
+    states.map((each) => stateEvent(run.id, each)),
+  );
+  return row;
+}
+
+/** A queued run, locked by this transaction, gets the room that was reserved for it. */
+export async function admitQueuedRun(tx: Tx, runId: string, admitted: Admittance): Promise<RunRow> {
+  const row = await tx
+    .updateTable('runs')
+    .set({
+      ...moved('queued', 'starting'),
+      environment_uid: admitted.environmentUid,
+      lease_owner: admitted.owner,
+      lease_until: inMs(admitted.leaseMs),
+      version: sql<number>`version + 1`,
+    })
+    .where('id', '=', runId)
+    .where('state', '=', 'queued')
+    .returningAll()
+    .executeTakeFirst();
+  if (row === undefined) throw new HoldLost(runId);
+  await recordEvents(tx, [stateEvent(runId, 'starting')]);
+  return row;
+}
+
+export interface Move {
+  from: RunState;
+  to: RunState;
+  set?: Updateable<RunsTable>;
+  failure?: RunFailure | undefined;
+}
+
+/** By whoever holds the run. */
+export async function moveRun(tx: Tx, hold: RunHold, { from, to, set, failure }: Move): Promise<RunRow> {
+  const row = await tx
+    .updateTable('runs')
+    .set({ ...moved(from, to), ...set, ...failed(failure) })
+    .where('id', '=', hold.runId)
+    .where('state', '=', from)
+    .where('lease_owner', '=', hold.owner)
+    .where('version', '=', hold.version)
+    .returningAll()
+    .executeTakeFirst();
+  if (row === undefined) throw new HoldLost(hold.runId);
+  await recordEvents(tx, [stateEvent(hold.runId, to, failure)]);
+  return row;
+}
+
+/** Ends a queued run, which nobody holds; false when it is queued no more. */
+export async function endQueuedRun(
+  tx: Tx,
+  runId: string,
+  to: 'failed' | 'cancelled',
+  retentionMs: number,
+  failure?: RunFailure,
+): Promise<boolean> {
+  const row = await tx
+    .updateTable('runs')
+    .set({ ...moved('queued', to), ...ended(retentionMs), ...failed(failure) })
+    .where('id', '=', runId)
+    .where('state', '=', 'queued')
+    .returning('id')
+    .executeTakeFirst();
+  if (row === undefined) return false;
+  await recordEvents(tx, [stateEvent(runId, to, failure)]);
+  return true;
+}
+
+/** What every terminal row has. */
+export function ended(retentionMs: number): Updateable<RunsTable> {
+  return { finished_at: now, expires_at: inMs(retentionMs), lease_owner: null, lease_until: null };
+}
+
+const phaseOf = { queued: 'queue_ms', starting: 'start_ms', running: 'run_ms', saving: 'save_ms' } as const;
+
+function moved(from: RunState, to: RunState): Updateable<RunsTable> {
+  if (!runCanBecome(from, to)) throw new Error(`a run never goes from ${from} to ${to}`);
+  const phase = from in phaseOf ? phaseOf[from as keyof typeof phaseOf] : undefined; // `in` has just shown it
+  return {
+    state: to,
+    state_since: clockTime,
+    updated_at: now,
+    ...(phase === undefined ? {} : { timings: timingsWith(phase) }),
+  };
+}
+
+/** Not now(): that is when the transaction began. */
+const clockTime = sql<Date>`clock_timestamp()`;
+const timingsWith = (phase: string): RawBuilder<Record<string, number>> =>
+  sql`timings || jsonb_build_object(${phase}::text, round(extract(epoch from clock_timestamp() - state_since) * 1000, 1))`;
+
+const failed = (failure: RunFailure | undefined): Updateable<RunsTable> =>
+  failure === undefined ? {} : { error_code: failure.code, error_message: failure.message };
+
+const stateEvent = (runId: string, state: RunState, failure?: RunFailure) => ({
+  subjectKind: 'run' as const,
+  subjectId: runId,
+  kind: 'state',
+  data: { state, ...(failure === undefined ? {} : { error: failure }) },
+});
+
+const roundMs = (ms: number): number => Math.round(ms * 10) / 10;
