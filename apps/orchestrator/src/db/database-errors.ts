@@ -35,8 +35,14 @@ function isConnectionLoss(error: unknown): boolean {
     // 08: connection exceptions. 57P01-03: shut down, crashed, starting up. 53300: too many connections.
     if (CONNECTION_ERRORS.has(state) || /^08|^57P0[123]$|^53300$/.test(state)) return true;
   }
-  return error instanceof Error && /connection terminated|timeout exceeded when trying to connect/i.test(error.message);
+  return (
+    error instanceof Error &&
+    /connection terminated|not queryable|client was closed|timeout exceeded when trying to connect/i.test(error.message)
+  );
 }
+
+/** Whether this is `fromDatabaseError`'s answer to a lost connection. */
+export const isLostConnection = (error: unknown): boolean => error instanceof AppError && isConnectionLoss(error.cause);
 
 /** Turns what a caller can understand into an AppError; anything else is returned as it is. */
 export function fromDatabaseError(error: unknown): unknown {

@@ -2,8 +2,10 @@
  * The database port: one type over PostgreSQL and embedded PGlite. `Tx` is a `Queryable`, so a store's function takes
  * `Queryable` when it may run anywhere and `Tx` when it must be part of a transaction.
  */
+
+import { sleep } from '@fuse/runtime';
 import { Kysely, PostgresDialect, type PostgresPool, type RawBuilder, sql, type Transaction } from 'kysely';
-import { isRetryableTransactionError } from './database-errors.ts';
+import { isLostConnection, isRetryableTransactionError } from './database-errors.ts';
 import type { Database } from './schema.ts';
 
 export type Queryable = Kysely<Database>;
@@ -32,6 +34,8 @@ export interface DatabaseEngine extends AsyncDisposable {
 }
 
 const MAX_TRANSACTION_TRIES = 8;
+const MAX_LOST_CONNECTIONS = 3;
+const LOST_CONNECTION_PAUSE_MS = 50;
 
 export class Db implements AsyncDisposable {
   /** Queries outside any transaction. Never use it inside `transaction`'s work: on PGlite that waits for itself. */
@@ -48,16 +52,23 @@ export class Db implements AsyncDisposable {
   }
 
   /**
-   * Commits when `work` resolves, rolls back when it rejects. `work` is run again after a serialisation failure or a
-   * deadlock, so it must have no effect outside the transaction.
+   * Commits when `work` resolves, rolls back when it rejects. `work` is run again after a serialisation failure, a deadlock, or a
+   * connection lost before the commit, so it must have no effect outside the transaction.
    */
   async transaction<T>(work: (tx: Tx) => Promise<T>, isolation?: 'repeatable read' | 'serializable'): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
+      let committing = false;
       try {
         const builder = this.query.transaction();
-        return await (isolation === undefined ? builder : builder.setIsolationLevel(isolation)).execute(work);
+        return await (isolation === undefined ? builder : builder.setIsolationLevel(isolation)).execute(async (tx) => {
+          const result = await work(tx);
+          committing = true;
+          return result;
+        });
       } catch (error) {
-        if (attempt >= MAX_TRANSACTION_TRIES || !isRetryableTransactionError(error)) throw error;
+        const lost = !committing && isLostConnection(error) && attempt <= MAX_LOST_CONNECTIONS;
+        if (lost) await sleep(LOST_CONNECTION_PAUSE_MS);
+        else if (attempt >= MAX_TRANSACTION_TRIES || !isRetryableTransactionError(error)) throw error;
       }
     }
   }

@@ -1,0 +1,141 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { PlacementSpec } from './placement.ts';
+import { type SchedulableHost, schedule } from './schedule.ts';
+
+const host = (id: string, changes: Partial<SchedulableHost> = {}): SchedulableHost => ({
+  id,
+  state: 'active',
+  reachable: true,
+  arch: 'amd64',
+  labels: {},
+  images: ['base'],
+  capacity: { cpus: 8, ram_mb: 16_384, storage_gb: 100, vm_count: 10 },
+  used: { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 },
+  ...changes,
+});
+const spec = (changes: Partial<PlacementSpec> = {}): PlacementSpec => ({
+  cpus: 2,
+  ram_mb: 2_048,
+  storage_gb: 10,
+  image: 'base',
+  ...changes,
+});
+const full = { cpus: 8, ram_mb: 16_384, storage_gb: 100, vm_count: 10 };
+
+describe('schedule', () => {
+  it('spreads over the host with most free capacity, the smaller id on a tie', () => {
+    const busy = host('a', { used: { cpus: 4, ram_mb: 0, storage_gb: 0, vm_count: 1 } });
+    expect(schedule(spec(), [busy, host('c'), host('b')])).toEqual({ kind: 'placed', hostId: 'b' });
+  });
+
+  it('packs onto the fullest host that fits when asked to', () => {
+    const busy = host('z', { used: { cpus: 4, ram_mb: 0, storage_gb: 0, vm_count: 1 } });
+    expect(schedule(spec(), [host('a'), busy], 'binpack')).toEqual({ kind: 'placed', hostId: 'z' });
+  });
+
+  it('says "no room" when a host is only full, cordoned or unreachable', () => {
+    for (const changes of [{ used: full }, { state: 'cordoned' }, { reachable: false }] as const)
+      expect(schedule(spec(), [host('a', changes)])).toMatchObject({ kind: 'no_room' });
+    expect(schedule(spec(), [])).toMatchObject({ kind: 'no_room', message: 'no hosts registered' });
+  });
+
+  it('says "impossible" when no host ever could', () => {
+    for (const changes of [
+      { cpus: 9 },
+      { ram_mb: 16_385 },
+      { storage_gb: 101 },
+      { arch: 'arm64' },
+      { region: 'eu' },
+      { gpus: 1 },
+      { labels: { disk: 'nvme' } },
+      { image: 'other' },
+    ])
+      expect(schedule(spec(changes), [host('a'), host('b', { state: 'cordoned' })])).toMatchObject({
+        kind: 'impossible',
+      });
+  });
+
+  it('tells why, in the words of the API', () => {
+    const message = (changes: Partial<PlacementSpec>, hosts: SchedulableHost[]) => {
+      const verdict = schedule(spec(changes), hosts);
+      return verdict.kind === 'placed' ? 'placed' : verdict.message;
+    };
+    expect(message({ cpus: 9 }, [host('a')])).toBe(
+      'no host has sufficient capacity: need 9CPU/2048MB/10GB, no eligible host fits',
+    );
+    expect(message({ gpus: 1 }, [host('a')])).toBe(
+      'no host has sufficient capacity: need 2CPU/2048MB/10GB, and none of 1 schedulable hosts serves gpus',
+    );
+    expect(message({ labels: { b: '2', a: '1' } }, [host('a'), host('b')])).toBe(
+      'no host matches the requested placement labels: a=1, b=2 matched none of 2 schedulable hosts',
+    );
+    expect(message({ host_id: 'a' }, [host('a', { state: 'cordoned' })])).toBe(
+      'pinned host cannot take this environment: host "a" is cordoned, not active',
+    );
+    expect(message({ host_id: 'a', region: 'eu' }, [host('a', { region: 'us' })])).toBe(
+      'pinned host cannot take this environment: host "a" is in region "us", the spec requires "eu"',
+    );
+    expect(message({ host_id: 'x' }, [host('a')])).toBe('spec.host_id: host "x" is not registered');
+    expect(schedule(spec({ host_id: 'x' }), [host('a')])).toMatchObject({ kind: 'no_such_host' });
+  });
+
+  const capacities = fc.record({
+    cpus: fc.integer({ min: 1, max: 16 }),
+    ram_mb: fc.integer({ min: 128, max: 32_768 }),
+    storage_gb: fc.integer({ min: 1, max: 200 }),
+    vm_count: fc.integer({ min: 1, max: 20 }),
+  });
+  const hosts = fc
+    .array(fc.record({ capacity: capacities, state: fc.constantFrom('active', 'cordoned') }), { maxLength: 6 })
+    .map((list) => list.map((changes, index) => host(`host-${index}`, changes)));
+  const specs = fc.array(
+    fc.record({
+      cpus: fc.integer({ min: 0, max: 8 }),
+      ram_mb: fc.integer({ min: 0, max: 8_192 }),
+      storage_gb: fc.integer({ min: 0, max: 50 }),
+    }),
+    { maxLength: 60 },
+  );
+
+  it('never overcommits any host, whatever comes', () => {
+    fc.assert(
+      fc.property(hosts, specs, fc.constantFrom('spread' as const, 'binpack' as const), (fleet, wanted, policy) => {
+        for (const one of wanted) {
+          const verdict = schedule(one, fleet, policy);
+          if (verdict.kind !== 'placed') continue;
+          const chosen = fleet.find(({ id }) => id === verdict.hostId);
+          if (chosen === undefined) throw new Error('placed on an unknown host');
+          expect(chosen.state).toBe('active');
+          chosen.used = {
+            cpus: chosen.used.cpus + one.cpus,
+            ram_mb: chosen.used.ram_mb + one.ram_mb,
+            storage_gb: chosen.used.storage_gb + one.storage_gb,
+            vm_count: chosen.used.vm_count + 1,
+          };
+          for (const key of ['cpus', 'ram_mb', 'storage_gb', 'vm_count'] as const)
+            expect(chosen.used[key]).toBeLessThanOrEqual(chosen.capacity[key]);
+        }
+      }),
+    );
+  });
+
+  it('does not depend on the order of the hosts, and "impossible" stays so when everybody leaves', () => {
+    fc.assert(
+      fc.property(hosts, specs, (fleet, wanted) => {
+        for (const one of wanted.slice(0, 5)) {
+          const verdict = schedule(one, fleet);
+          const again = schedule(one, [...fleet].reverse());
+          expect(again.kind).toBe(verdict.kind);
+          if (verdict.kind === 'placed') expect(again).toEqual(verdict);
+          const empty = fleet.map((one) => ({
+            ...one,
+            state: 'active' as const,
+            used: { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 },
+          }));
+          expect(schedule(one, empty).kind === 'placed').toBe(verdict.kind !== 'impossible' && fleet.length > 0);
+        }
+      }),
+    );
+  });
+});
