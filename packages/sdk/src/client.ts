@@ -1,0 +1,81 @@
+import { type Image, ListImages } from '@fuse/contract';
+import { z } from 'zod';
+import { Environments } from './environments.ts';
+import { FuseError } from './errors.ts';
+import { Files } from './files.ts';
+import type { CallOptions } from './run-outputs.ts';
+import { Runs } from './runs.ts';
+import { type Fetch, Transport } from './transport.ts';
+import { VERSION } from './version.ts';
+
+export interface FuseClientOptions {
+  /** Where the orchestrator listens, such as `http://127.0.0.1:8080`. Of its path nothing is kept. */
+  baseUrl: string;
+  token?: string | undefined;
+  fetch?: Fetch;
+  /** For one call with all its attempts. Event streams, uploads and bodies of downloads may take longer. Default: none. */
+  timeoutMs?: number;
+  /** How often a call that is safe to repeat is made again. Default 3. */
+  retries?: number;
+  /** Makes the X-Request-ID of each request. */
+  requestId?: () => string;
+  headers?: Record<string, string>;
+  userAgent?: string;
+  /** In [0, 1); for tests. */
+  random?: () => number;
+}
+
+export interface ServerVersion {
+  service: string;
+  version: string;
+}
+
+const Version = z.object({ service: z.string(), version: z.string() });
+
+export class FuseClient {
+  readonly runs: Runs;
+  readonly environments: Environments;
+  readonly files: Files;
+  readonly images: { list(options?: CallOptions): Promise<Image[]> };
+  readonly #transport: Transport;
+
+  constructor(options: FuseClientOptions) {
+    const transport = new Transport({
+      baseUrl: parseBaseUrl(options.baseUrl),
+      token: options.token,
+      fetch: options.fetch ?? ((url, init) => fetch(url, init)),
+      userAgent: options.userAgent ?? `fuse-ts/${VERSION}`,
+      requestId: options.requestId,
+      headers: options.headers ?? {},
+      timeoutMs: options.timeoutMs,
+      retries: options.retries ?? 3,
+      random: options.random ?? Math.random,
+    });
+    this.#transport = transport;
+    this.runs = new Runs(transport);
+    this.environments = new Environments(transport);
+    this.files = new Files(transport);
+    this.images = {
+      list: async (call = {}) => {
+        const answer = await transport.json(ListImages, {
+          method: 'GET',
+          path: '/v1/images',
+          repeat: 'freely',
+          ...call,
+        });
+        return answer.images;
+      },
+    };
+  }
+
+  /** What answers there; needs no token. */
+  version(options: CallOptions = {}): Promise<ServerVersion> {
+    return this.#transport.json(Version, { method: 'GET', path: '/v1/version', repeat: 'freely', ...options });
+  }
+}
+
+function parseBaseUrl(text: string): URL {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url?.protocol === 'http:' || url?.protocol === 'https:') return url;
+  throw new FuseError(`baseUrl ${JSON.stringify(text)} is not an http or https URL`);
+}

@@ -1,0 +1,144 @@
+import {
+  type CreateEnvironment,
+  Environment,
+  EnvironmentEvent,
+  type EnvironmentState,
+  EXEC_DEFAULT_TIMEOUT_MS,
+  EXEC_MAX_TIMEOUT_MS,
+  type ExecRequest,
+  ExecResult,
+  environmentTransitions,
+  ListEnvironments,
+} from '@fuse/contract';
+import { FuseError } from './errors.ts';
+import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
+import { type Identified, resumedEvents } from './resumed-events.ts';
+import type { CallOptions } from './run-outputs.ts';
+import { eventsCall } from './runs.ts';
+import type { Transport } from './transport.ts';
+
+export interface ListEnvironmentsOptions extends CallOptions {
+  taskId?: string;
+  state?: EnvironmentState;
+  hostId?: string;
+  limit?: number;
+  cursor?: string;
+}
+
+/** On top of a command's own timeout: the way there and back. */
+const EXEC_GRACE_MS = 30_000;
+
+export const isTerminalState = (state: EnvironmentState): boolean => environmentTransitions[state].length === 0;
+
+export class Environments {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Resolves with the environment running. Never sent twice: after a lost answer look it up by its task id. */
+  create(request: CreateEnvironment, options: CallOptions = {}): Promise<Environment> {
+    return this.#transport.json(Environment, {
+      method: 'POST',
+      path: '/v1/environments',
+      json: request,
+      repeat: 'if-unsent',
+      ...options,
+    });
+  }
+
+  get(id: string, options: CallOptions = {}): Promise<Environment> {
+    return this.#transport.json(Environment, { method: 'GET', path: pathOf(id), repeat: 'freely', ...options });
+  }
+
+  list(options: Omit<ListEnvironmentsOptions, 'limit' | 'cursor'> = {}): Promise<Environment[]> {
+    return allPages(async (cursor) => {
+      const page = await this.listPage({
+        ...options,
+        limit: ALL_PAGES_LIMIT,
+        ...(cursor === undefined ? {} : { cursor }),
+      });
+      return { items: page.environments, nextCursor: page.nextCursor };
+    });
+  }
+
+  async listPage(
+    options: ListEnvironmentsOptions = {},
+  ): Promise<{ environments: Environment[]; nextCursor: string | undefined }> {
+    const { taskId, state, hostId, limit, cursor, signal } = options;
+    const page = await this.#transport.json(ListEnvironments, {
+      method: 'GET',
+      path: '/v1/environments',
+      query: { task_id: taskId, state, host_id: hostId, limit, cursor },
+      repeat: 'freely',
+      signal,
+    });
+    return { environments: page.environments, nextCursor: page.next_cursor };
+  }
+
+  /** Runs one command. A non-zero exit and a timeout are results. Never sent twice: after a lost connection its end is unknown. */
+  async exec(id: string, request: ExecRequest, options: CallOptions = {}): Promise<ExecResult> {
+    if ((request.cmd === undefined) === (request.shell === undefined))
+      throw new FuseError('exactly one of cmd and shell is required');
+    const ownMs = Math.min(request.timeout_ms || EXEC_DEFAULT_TIMEOUT_MS, EXEC_MAX_TIMEOUT_MS) + EXEC_GRACE_MS;
+    const { timeoutMs } = this.#transport.config;
+    return await this.#transport.json(ExecResult, {
+      method: 'POST',
+      path: pathOf(id),
+      query: { action: 'exec' },
+      json: request,
+      repeat: 'if-unsent',
+      timeoutMs: timeoutMs === undefined ? null : Math.max(timeoutMs, ownMs),
+      ...options,
+    });
+  }
+
+  destroy(id: string, options: CallOptions = {}): Promise<void> {
+    return this.#transport.none({ method: 'DELETE', path: pathOf(id), repeat: 'freely', ...options });
+  }
+
+  /**
+   * Its state changes, to `destroyed` or `failed`. An environment that does not exist rejects the promise; connections lost
+   * later are made again by itself.
+   */
+  async events(
+    id: string,
+    options: CallOptions & { lastEventId?: string } = {},
+  ): Promise<AsyncIterable<EnvironmentEvent>> {
+    const events = resumedEvents<EnvironmentEvent>(
+      {
+        id,
+        connect: (lastEventId, signal) => this.#transport.open(eventsCall(`${pathOf(id)}/events`, lastEventId, signal)),
+        decode: decodeEnvironmentEvent,
+        isLast: (event) => isTerminalState(event.state),
+      },
+      { ...options, random: this.#transport.config.random },
+    );
+    const first = await events.next();
+    return startingWith(first, events);
+  }
+}
+
+const pathOf = (id: string): string => `/v1/environments/${encodeURIComponent(id)}`;
+
+function decodeEnvironmentEvent(data: string): EnvironmentEvent {
+  try {
+    return EnvironmentEvent.parse(JSON.parse(data));
+  } catch (cause) {
+    throw new FuseError('decode event: not an event of an environment', { cause });
+  }
+}
+
+async function* startingWith(
+  first: IteratorResult<Identified<EnvironmentEvent>, void>,
+  rest: AsyncGenerator<Identified<EnvironmentEvent>, void>,
+): AsyncGenerator<EnvironmentEvent, void> {
+  try {
+    if (first.done) return;
+    yield first.value;
+    yield* rest;
+  } finally {
+    await rest.return();
+  }
+}

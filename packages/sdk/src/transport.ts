@@ -1,0 +1,166 @@
+/** One call over fetch: URL, headers, deadline, retries, errors. Knows no noun of the API. */
+import { z } from 'zod';
+import { apiErrorFrom, FuseConnectionError, FuseError, FuseTimeoutError, isNotFound } from './errors.ts';
+import { type Random, type Repeat, withRetries } from './retry.ts';
+
+export type Fetch = (url: URL, init: RequestInit & { duplex?: 'half' }) => Promise<Response>;
+export type Query = Record<string, string | number | undefined>;
+export type Body = string | Uint8Array | Blob | ReadableStream<Uint8Array>;
+
+export interface TransportConfig {
+  baseUrl: URL;
+  token: string | undefined;
+  fetch: Fetch;
+  userAgent: string;
+  requestId: (() => string) | undefined;
+  headers: Record<string, string>;
+  timeoutMs: number | undefined;
+  retries: number;
+  random: Random;
+}
+
+export interface Call {
+  method: 'GET' | 'POST' | 'DELETE';
+  /** From the root, its parts already encoded; or a whole URL. */
+  path: string;
+  /** Send neither our token nor our headers. */
+  anonymous?: boolean;
+  query?: Query;
+  /** Sent as JSON. */
+  json?: unknown;
+  /** Sent as it is. A function is asked for a fresh body at each attempt. */
+  body?: () => Body;
+  headers?: Record<string, string>;
+  /** `freely` only where doing it twice is the same as doing it once. */
+  repeat: Repeat;
+  /** Of all attempts together; `null`: none, absent: the client's. */
+  timeoutMs?: number | null;
+  signal?: AbortSignal | undefined;
+}
+
+/** Errors that are raised before any byte of the request is written. */
+const neverSentCodes = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+]);
+
+export class Transport {
+  readonly config: TransportConfig;
+
+  constructor(config: TransportConfig) {
+    this.config = config;
+  }
+
+  /** The answer's JSON, checked. Reading it is part of the attempt: an answer that breaks off is a lost connection. */
+  async json<T extends z.ZodType>(schema: T, call: Call): Promise<z.infer<T>> {
+    const text = await this.#attempts(call, (response) => response.text());
+    let value: unknown;
+    try {
+      value = JSON.parse(text);
+    } catch (cause) {
+      throw new FuseError(`${call.method} ${call.path}: the answer is not JSON`, { cause });
+    }
+    const parsed = schema.safeParse(value);
+    if (parsed.success) return parsed.data;
+    throw new FuseError(
+      `${call.method} ${call.path}: the answer is not what the API promises: ${z.prettifyError(parsed.error)}`,
+      { cause: parsed.error },
+    );
+  }
+
+  /** For calls whose answer has no body. A repeated delete that finds nothing did what it was asked to. */
+  async none(call: Call): Promise<void> {
+    await this.#attempts(call, async (response) => {
+      await response.body?.cancel();
+    });
+  }
+
+  /** A successful response whose body is still to be read: no deadline and no retry once its head has come. */
+  open(call: Call): Promise<Response> {
+    return this.#attempts(call, (response) => Promise.resolve(response));
+  }
+
+  async #attempts<T>(call: Call, read: (response: Response) => Promise<T>): Promise<T> {
+    const timeoutMs = call.timeoutMs === undefined ? this.config.timeoutMs : (call.timeoutMs ?? undefined);
+    const late = new AbortController();
+    const timer = timeoutMs === undefined ? undefined : setTimeout(() => late.abort(), timeoutMs);
+    const signal = call.signal === undefined ? late.signal : AbortSignal.any([call.signal, late.signal]);
+    try {
+      return await withRetries({ ...this.config, repeat: call.repeat, signal }, (attempt) =>
+        this.#attempt(call, read, signal, attempt),
+      );
+    } catch (cause) {
+      if (call.signal?.aborted) throw call.signal.reason;
+      if (!late.signal.aborted) throw cause;
+      throw new FuseTimeoutError(`${call.method} ${call.path} took longer than ${timeoutMs} ms`, { cause, sent: true });
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #attempt<T>(
+    call: Call,
+    read: (response: Response) => Promise<T>,
+    signal: AbortSignal,
+    attempt: number,
+  ): Promise<T> {
+    try {
+      const response = await this.#fetch(call, signal);
+      if (response.ok) return await read(response);
+      const error = apiErrorFrom(response, await response.text(), Date.now());
+      // The attempt before this one had done it; only its answer was lost.
+      if (call.method === 'DELETE' && attempt > 0 && isNotFound(error)) return await read(new Response(null));
+      throw error;
+    } catch (error) {
+      if (signal.aborted || error instanceof FuseError) throw error;
+      throw connectionError(call, error);
+    }
+  }
+
+  #fetch(call: Call, signal: AbortSignal): Promise<Response> {
+    const { baseUrl, token, userAgent, requestId, headers: own } = this.config;
+    const url = new URL(call.path, baseUrl);
+    for (const [name, value] of Object.entries(call.query ?? {}))
+      if (value !== undefined && value !== '' && value !== 0) url.searchParams.set(name, String(value));
+    const headers = new Headers(call.anonymous ? {} : own);
+    if (call.json !== undefined) headers.set('Content-Type', 'application/json');
+    if (token !== undefined && !call.anonymous) headers.set('Authorization', `Bearer ${token}`);
+    headers.set('User-Agent', userAgent);
+    if (requestId !== undefined && !call.anonymous) headers.set('X-Request-ID', requestId());
+    for (const [name, value] of Object.entries(call.headers ?? {})) headers.set(name, value);
+    const body = call.json !== undefined ? JSON.stringify(call.json) : call.body?.();
+    return this.config.fetch(url, {
+      method: call.method,
+      headers,
+      ...(body === undefined ? {} : { body: body as NonNullable<RequestInit['body']> }), // it wants byte arrays over unshared memory
+      ...(body instanceof ReadableStream ? { duplex: 'half' as const } : {}),
+      signal,
+    });
+  }
+}
+
+function connectionError(call: Call, cause: unknown): FuseConnectionError {
+  const sent = !neverSent(cause);
+  const why = innermostMessage(cause);
+  return new FuseConnectionError(
+    `${call.method} ${call.path}: ${sent ? 'the connection broke before the whole answer came' : 'the server cannot be reached'}: ${why}`,
+    { cause, sent },
+  );
+}
+
+function neverSent(error: unknown): boolean {
+  if (error instanceof AggregateError) return error.errors.length > 0 && error.errors.every(neverSent);
+  if (!(error instanceof Error)) return false;
+  if ('code' in error && typeof error.code === 'string' && neverSentCodes.has(error.code)) return true;
+  return neverSent(error.cause);
+}
+
+function innermostMessage(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return innermostMessage(error.errors[0]);
+  if (!(error instanceof Error)) return String(error);
+  return error.cause === undefined ? error.message : innermostMessage(error.cause);
+}
