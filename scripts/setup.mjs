@@ -1,0 +1,68 @@
+/**
+ * `npm run setup`: everything that a fresh clone needs, each step skipped when already done. It runs before there is any npm package,
+ * so it is plain Node.js.
+ */
+import { pathToFileURL } from 'node:url';
+import { removeHalfMade } from './setup/asset.mjs';
+import { SetupError } from './setup/command.mjs';
+import { ensureDebianPackages, MACHINE_PACKAGES } from './setup/debian-packages.mjs';
+import { goPackageToInstall } from './setup/go.mjs';
+import { ensureGuestAgent } from './setup/guest-agent.mjs';
+import { ensureImage } from './setup/image.mjs';
+import { ensureInitramfs } from './setup/initramfs.mjs';
+import { ensureKernel } from './setup/kernel.mjs';
+import { withSetupLock } from './setup/lock.mjs';
+import { writeManifest } from './setup/manifest.mjs';
+import { ensureNpmPackages } from './setup/npm-packages.mjs';
+import { homePath } from './setup/paths.mjs';
+import { seconds } from './setup/progress.mjs';
+import { Tasks } from './setup/tasks.mjs';
+import { ensureTemplate } from './setup/template.mjs';
+import { buildTypeScript } from './setup/typescript.mjs';
+
+/**
+ * @param {AbortSignal} signal
+ * @param {string[]} [morePackages]  Debian packages beyond those that running needs
+ */
+export async function setUp(signal, morePackages = []) {
+  const startedAt = performance.now();
+  process.stderr.write(`Setting up (${homePath})\n`);
+  await withSetupLock(signal, async () => {
+    await removeHalfMade();
+    const tasks = new Tasks(signal);
+    const debian = tasks.add('Debian packages', [], async (context) => {
+      const go = await goPackageToInstall();
+      return ensureDebianPackages([...MACHINE_PACKAGES, ...morePackages, ...(go === undefined ? [] : [go])], context);
+    });
+    const npm = tasks.add('npm packages', [], ensureNpmPackages);
+    const built = tasks.add('TypeScript', [npm], buildTypeScript);
+    const agent = tasks.add('guest agent', [debian], ensureGuestAgent);
+    const kernel = tasks.add('kernel', [debian], ensureKernel);
+    const base = tasks.add('base image', [debian], (context) => ensureImage('base', context));
+    const initramfs = tasks.add('initramfs', [kernel, agent], ensureInitramfs);
+    const manifest = tasks.add('manifest', [kernel, initramfs, base], writeManifest);
+    tasks.add('first template', [manifest, built], ensureTemplate);
+    await tasks.finish();
+  });
+  process.stderr.write(`Set up in ${seconds(performance.now() - startedAt)}\n\n`);
+}
+
+/** Runs `main` until it ends or a signal asks to stop; prints what the user can do about a failure. @param {(signal: AbortSignal) => Promise<number>} main */
+export async function runScript(main) {
+  const abort = new AbortController();
+  for (const name of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
+    process.once(name, () => abort.abort(new SetupError(`stopped by ${name}`)));
+  try {
+    process.exitCode = await main(abort.signal);
+  } catch (error) {
+    if (!(error instanceof SetupError)) throw error;
+    process.stderr.write(`\nerror: ${error.message}\n${error.hint === undefined ? '' : `hint: ${error.hint}\n`}`);
+    process.exitCode = 1;
+  }
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href)
+  await runScript(async (signal) => {
+    await setUp(signal);
+    return 0;
+  });

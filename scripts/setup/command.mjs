@@ -1,0 +1,74 @@
+/** Child processes of the set-up: output is read line by line, its end is kept to explain a failure. */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+
+const TAIL_LINES = 30;
+
+/** A failure that the user can do something about: `message` says what, `hint` says what next. */
+export class SetupError extends Error {
+  /** @param {string} message @param {{hint?: string, cause?: unknown}} [options] */
+  constructor(message, { hint, cause } = {}) {
+    super(message, { cause });
+    this.name = 'SetupError';
+    this.hint = hint;
+  }
+}
+
+/**
+ * Runs a program to its end and answers its stdout. Aborting ends the program and waits until it is gone.
+ * @param {string[]} argv
+ * @param {{cwd?: string, env?: Record<string, string | undefined>, signal?: AbortSignal, onLine?: (line: string) => void}} [options]
+ * @returns {Promise<string>}
+ */
+export function run(argv, { cwd, env, signal, onLine } = {}) {
+  const [program, ...args] = argv;
+  if (program === undefined) throw new TypeError('run needs a program');
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, args, {
+      cwd,
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    /** @type {string[]} */
+    const tail = [];
+    /** @type {string[]} */
+    const output = [];
+    const onText = (/** @type {string} */ line) => {
+      tail.push(line);
+      if (tail.length > TAIL_LINES) tail.shift();
+      onLine?.(line);
+    };
+    createInterface({ input: child.stderr }).on('line', onText);
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      output.push(line);
+      onText(line);
+    });
+    const end = () => child.kill('SIGTERM');
+    signal?.addEventListener('abort', end, { once: true });
+    if (signal?.aborted) end();
+    child.once('error', (cause) => {
+      signal?.removeEventListener('abort', end);
+      reject(new SetupError(`cannot start ${program}: ${cause.message}`, { cause }));
+    });
+    child.once('close', (code, killedBy) => {
+      signal?.removeEventListener('abort', end);
+      if (signal?.aborted) reject(signal.reason);
+      else if (code === 0) resolve(output.join('\n'));
+      else
+        reject(new SetupError(`${argv.join(' ')}\n${tail.join('\n')}\nended with ${killedBy ?? `exit code ${code}`}`));
+    });
+  });
+}
+
+/**
+ * stdout of a program, or undefined when it is not there or fails.
+ * @param {string[]} argv
+ * @returns {Promise<string | undefined>}
+ */
+export async function tryRun(argv) {
+  try {
+    return await run(argv);
+  } catch {
+    return undefined;
+  }
+}

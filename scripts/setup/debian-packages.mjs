@@ -1,0 +1,62 @@
+/** Debian packages that this machine needs. Installed as root or through sudo; otherwise named exactly. */
+import { readFile } from 'node:fs/promises';
+import { run, SetupError, tryRun } from './command.mjs';
+import { rootAccess } from './root.mjs';
+
+/** What running and building microVMs needs. Without root, mmdebstrap also needs uidmap. */
+export const MACHINE_PACKAGES = ['qemu-system-x86', 'mmdebstrap', 'erofs-utils', 'e2fsprogs', 'debian-archive-keyring'];
+
+// biome-ignore lint/suspicious/noTemplateCurlyInString: dpkg-query fills it in
+const DPKG_FORMAT = '${Package}\\t${db:Status-Status}\\n';
+
+/**
+ * @param {string[]} packages
+ * @param {import('./tasks.mjs').StepContext} context
+ */
+export async function ensureDebianPackages(packages, { signal, onLine }) {
+  const access = await rootAccess();
+  const wanted = access.kind === 'none' ? [...packages, 'uidmap'] : packages;
+  await requireDebian(wanted);
+  const missing = await notInstalled(wanted);
+  if (missing.length === 0) return { made: false };
+  const apt = ['apt-get', '-q', '-o', 'DPkg::Lock::Timeout=300'];
+  if (access.kind === 'none')
+    throw new SetupError(`these Debian packages are missing: ${missing.join(' ')}`, {
+      hint: `neither root nor a password-less sudo is at hand. Install them and start again:\n  sudo apt-get update && sudo apt-get install --no-install-recommends -y ${missing.join(' ')}`,
+    });
+  const env = { DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' };
+  const asRoot = [...access.prefix, 'env', ...Object.entries(env).map(([name, value]) => `${name}=${value}`)];
+  await run([...asRoot, ...apt, 'update'], { signal, onLine });
+  await run([...asRoot, ...apt, 'install', '--no-install-recommends', '-y', '-o', 'Dpkg::Use-Pty=0', ...missing], {
+    signal,
+    onLine,
+  });
+  const still = await notInstalled(missing);
+  if (still.length > 0) throw new SetupError(`apt-get did not install ${still.join(' ')}`);
+  return { made: true, note: missing.join(' ') };
+}
+
+/** @param {string[]} packages @returns {Promise<string[]>} */
+export async function notInstalled(packages) {
+  const listed = (await tryRun(['dpkg-query', '-W', '-f', DPKG_FORMAT])) ?? '';
+  const installed = new Set(
+    listed
+      .split('\n')
+      .map((line) => line.split('\t'))
+      .filter(([, status]) => status === 'installed')
+      .map(([name]) => name),
+  );
+  return packages.filter((name) => !installed.has(name));
+}
+
+/** @param {string[]} packages */
+async function requireDebian(packages) {
+  const release = await readFile('/etc/os-release', 'utf8').catch(() => '');
+  if (/^ID(_LIKE)?=.*\b(debian|ubuntu)\b/m.test(release) && process.arch === 'x64') return;
+  throw new SetupError(
+    `set-up knows Debian and Ubuntu on amd64; this is ${/^PRETTY_NAME="?([^"\n]*)/m.exec(release)?.[1] ?? process.platform} on ${process.arch}`,
+    {
+      hint: `what is needed is what these Debian packages hold: ${packages.join(', ')}`,
+    },
+  );
+}

@@ -1,0 +1,13 @@
+/** The first template: the default image in the default shape, so that the first run starts from it. */
+import { run } from './command.mjs';
+import { projectPath } from './paths.mjs';
+
+/** @param {import('./tasks.mjs').StepContext} context @returns {Promise<{made: boolean, note?: string}>} */
+export async function ensureTemplate({ signal, onLine }) {
+  const output = await run([process.execPath, 'apps/host-agent/bin/fuse-template.js'], {
+    cwd: projectPath,
+    signal,
+    onLine,
+  });
+  return JSON.parse(output);
+}
