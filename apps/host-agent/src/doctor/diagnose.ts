@@ -1,0 +1,51 @@
+/** Runs every check side by side; one that hangs or throws is a finding like any other. */
+import { withDeadline } from '@fuse/runtime';
+import { isolationCheck, kvmBootCheck } from './checks/accelerator.ts';
+import { assetsCheck } from './checks/assets.ts';
+import { cpuCheck } from './checks/cpu.ts';
+import { diskCheck } from './checks/disk.ts';
+import { goCheck } from './checks/go.ts';
+import { memoryCheck } from './checks/memory.ts';
+import { nodeCheck } from './checks/node.ts';
+import { portsCheck } from './checks/ports.ts';
+import { programsCheck } from './checks/programs.ts';
+import { qemuCheck } from './checks/qemu.ts';
+import { reflinkCheck } from './checks/reflink.ts';
+import type { Check, CheckContext, NamedFinding } from './finding.ts';
+
+/** Above the probe boot's own deadline. */
+const CHECK_DEADLINE_MS = 20_000;
+
+const checks: readonly Check[] = [
+  nodeCheck,
+  cpuCheck,
+  kvmBootCheck,
+  isolationCheck,
+  qemuCheck,
+  programsCheck,
+  assetsCheck,
+  goCheck,
+  diskCheck,
+  reflinkCheck,
+  memoryCheck,
+  portsCheck,
+];
+
+export function diagnose(context: CheckContext, toRun: readonly Check[] = checks): Promise<NamedFinding[]> {
+  return Promise.all(
+    toRun.map(async (check): Promise<NamedFinding> => {
+      try {
+        const finding = await withDeadline(
+          CHECK_DEADLINE_MS,
+          check.name,
+          (signal) => check.run({ ...context, signal }),
+          context.signal,
+        );
+        return { check: check.name, ...finding };
+      } catch (error) {
+        context.signal.throwIfAborted();
+        return { check: check.name, verdict: 'fail', message: error instanceof Error ? error.message : String(error) };
+      }
+    }),
+  );
+}

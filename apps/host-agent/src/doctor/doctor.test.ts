@@ -1,0 +1,115 @@
+import { describe, expect, it } from 'vitest';
+import { judgeIsolation, judgeKvmBoot } from './checks/accelerator.ts';
+import { judgeCpu } from './checks/cpu.ts';
+import { judgeDisk } from './checks/disk.ts';
+import { judgeGo } from './checks/go.ts';
+import { judgeMemory } from './checks/memory.ts';
+import { judgePorts } from './checks/ports.ts';
+import { judgePrograms } from './checks/programs.ts';
+import { judgeQemu } from './checks/qemu.ts';
+import { diagnose } from './diagnose.ts';
+import { type Check, type CheckContext, ok } from './finding.ts';
+import { anyFailed, reportText } from './report.ts';
+
+const context = (): CheckContext => ({
+  home: '/nowhere',
+  env: {},
+  signal: new AbortController().signal,
+  accelerator: async () => 'tcg',
+});
+const check = (name: string, run: Check['run']): Check => ({ name, run });
+
+describe('what doctor says', () => {
+  it('asks for a group when /dev/kvm may not be opened', () => {
+    expect(judgeCpu({ cpuinfo: 'flags\t: fpu vmx', kvmDevice: 'forbidden' })).toMatchObject({
+      verdict: 'warn',
+      fix: expect.stringContaining('usermod'),
+    });
+    expect(judgeCpu({ cpuinfo: 'flags\t: fpu svm', kvmDevice: 'usable' }).verdict).toBe('ok');
+    expect(judgeCpu({ cpuinfo: '', kvmDevice: 'missing' }).message).toContain('neither vmx nor svm');
+  });
+
+  it('calls emulation no security boundary', () => {
+    expect(judgeIsolation('tcg')).toMatchObject({
+      verdict: 'warn',
+      message: expect.stringContaining('not a security boundary'),
+    });
+    expect(judgeKvmBoot('tcg').verdict).toBe('warn');
+    expect([judgeIsolation('kvm').verdict, judgeKvmBoot('kvm').verdict]).toEqual(['ok', 'ok']);
+  });
+
+  it.each([
+    ['QEMU emulator version 7.2.18 (Debian 1:7.2+dfsg)', true, 'ok'],
+    ['QEMU emulator version 10.0.2', true, 'ok'],
+    ['QEMU emulator version 6.2.0', true, 'fail'],
+    ['QEMU emulator version 7.2.18', false, 'fail'],
+    [undefined, true, 'fail'],
+  ] as const)('judges QEMU by version and firmware: %s, %s is %s', (output, firmware, verdict) => {
+    expect(judgeQemu(output, firmware).verdict).toBe(verdict);
+  });
+
+  it('takes Go as needed for building only', () => {
+    expect(judgeGo('go version go1.26.8 linux/amd64', '1.24.0').verdict).toBe('ok');
+    expect(judgeGo('go version go1.19 linux/amd64', '1.24.0').verdict).toBe('warn');
+    expect(judgeGo('', '1.24.0').verdict).toBe('warn');
+  });
+
+  it('warns before it fails when disk or memory get short', () => {
+    const gib = 1024 ** 3;
+    expect([100, 5, 1].map((free) => judgeDisk(free * gib, '/x').verdict)).toEqual(['ok', 'warn', 'fail']);
+    const available = (mib: number) => judgeMemory(`MemTotal: 1 kB\nMemAvailable:   ${mib * 1024} kB\n`).verdict;
+    expect([8_000, 1_000, 100].map(available)).toEqual(['ok', 'warn', 'fail']);
+  });
+
+  it('fails without what every VM needs and warns without what only building needs', () => {
+    expect(judgePrograms([]).verdict).toBe('ok');
+    expect(judgePrograms(['mmdebstrap'])).toMatchObject({
+      verdict: 'warn',
+      fix: expect.stringContaining('mmdebstrap'),
+    });
+    expect(judgePrograms(['mkfs.ext4'])).toMatchObject({ verdict: 'fail', fix: expect.stringContaining('e2fsprogs') });
+  });
+
+  it('takes a port that Fuse itself holds as well', () => {
+    const port = { port: 8080, variable: 'FUSE_PORT' };
+    expect(judgePorts([{ ...port, holder: 'fuse' }]).verdict).toBe('ok');
+    expect(judgePorts([{ ...port, holder: 'another program' }])).toMatchObject({
+      verdict: 'warn',
+      fix: expect.stringContaining('FUSE_PORT'),
+    });
+  });
+});
+
+describe('a diagnosis', () => {
+  it('keeps the order of the checks and turns a throw into a failure', async () => {
+    const findings = await diagnose(context(), [
+      check('slow', async () => {
+        await new Promise(setImmediate);
+        return ok('fine');
+      }),
+      check('broken', async () => {
+        throw new Error('no such thing');
+      }),
+    ]);
+    expect(findings).toEqual([
+      { check: 'slow', verdict: 'ok', message: 'fine' },
+      { check: 'broken', verdict: 'fail', message: 'no such thing' },
+    ]);
+    expect(anyFailed(findings)).toBe(true);
+  });
+
+  it('is a line a check, with the fix below a line that needs one', () => {
+    const text = reportText([
+      { check: 'disk', verdict: 'ok', message: '9 GiB', fix: 'not shown' },
+      { check: 'memory', verdict: 'fail', message: 'none', fix: 'buy some' },
+    ]);
+    expect(text.split('\n')).toEqual([
+      '✓ ok    disk    9 GiB',
+      '✗ fail  memory  none',
+      '                fix: buy some',
+      '',
+      '1 ok, 0 warnings, 1 failures',
+      '',
+    ]);
+  });
+});
