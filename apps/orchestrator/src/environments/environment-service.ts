@@ -2,42 +2,177 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import type { CreateVm } from '@fuse/host-protocol';
+import { AppError, type CreateEnvironment, DEFAULT_IMAGE, type ExecRequest, type ExecResult, invalidField } from '@fuse/contract';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
-import type { Placement, PlacementSpec, Rejection } from '../scheduling/placement.ts';
+import { hostById } from '../hosts/host-store.ts';
+import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
+import { type Admission, type Admitted, admit, isConflictWithDying, place, rejectionError } from './admission.ts';
+import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
+import { checkSpec, refuseUnsupported } from './environment.ts';
+import type { EnvironmentContext } from './environment-context.ts';
+import { environmentById, environmentByUid } from './environment-store.ts';
+import { execInEnvironment } from './exec-in-environment.ts';
+import { giveUpStart, type StartOptions, startEnvironment } from './start-environment.ts';
 
-export interface Admission {
-  tenantId: string;
-  taskId: string;
-  /** As in the API, defaults applied by the service. */
-  spec: Record<string, unknown>;
-  env: Record<string, string>;
-  runId?: string;
+export type { Admission, Admitted } from './admission.ts';
+
+interface Underway<T> {
+  promise: Promise<T>;
+  abort: AbortController;
 }
 
-export type Admitted = { kind: 'admitted'; environment: EnvironmentRow } | Rejection;
+const MAX_WAITS_FOR_DYING = 5;
 
-export interface EnvironmentService {
-  /** 400 `invalid_argument` naming those that exist when no host has it. */
-  requireImage(image: string): Promise<void>;
+export class EnvironmentService {
+  readonly #context: EnvironmentContext;
+  readonly #starts = new Map<string, Underway<EnvironmentRow>>();
+  readonly #destroys = new Map<string, Promise<{ destroyMs: number | undefined }>>();
+
+  constructor(context: EnvironmentContext) {
+    this.#context = context;
+  }
+
+  /** 400 naming `field` and those that exist when no host has it; 503 when there is no host to ask. */
+  async requireImage(image: string, field = 'image'): Promise<void> {
+    const { hosts } = this.#context;
+    const names = async () => (await hosts.images()).map(({ name }) => name);
+    if ((await names()).includes(image)) return;
+    await hosts.heartbeats(); // one may have been added since a host was last asked
+    const known = await names();
+    if (known.includes(image)) return;
+    if (known.length === 0)
+      throw new AppError('unavailable', 'no hosts registered', {
+        details: { reason: 'no_room' },
+        retryAfterSeconds: 5,
+      });
+    throw invalidField(field, `there is no image "${image}"`, `Images that exist: ${known.join(', ')}.`);
+  }
+
   /** Whether the shape fits now, later or never; reserves nothing. */
-  wouldPlace(db: Queryable, spec: PlacementSpec): Promise<Placement>;
+  wouldPlace(db: Queryable, spec: PlacementSpec): Promise<Placement> {
+    return place(this.#context, db, spec);
+  }
+
   /**
    * Schedules, reserves and inserts the row (`provisioning`, leased to this process), with its event, in the caller's transaction.
    * 409 `conflict` when the task has a live environment.
    */
-  admit(tx: Tx, admission: Admission): Promise<Admitted>;
+  admit(tx: Tx, admission: Admission): Promise<Admitted> {
+    return admit(this.#context, tx, admission);
+  }
+
   /**
    * Takes a `provisioning` environment to `running` on its host; may be called again by another process (the VM is made once).
+   * Calls at once share one: the first one's options count. Resolves with the row when it is running already.
    * On failure the environment is `failed` with the reason, its VM deleted, its reservation given back, and the error thrown.
-   * Resolves with the row when it is running already.
    */
-  start(uid: string, options?: { signal?: AbortSignal; start?: CreateVm['start'] }): Promise<EnvironmentRow>;
-  /** Legal in every state; calls at once share one. Resolves when every trace on the host is gone and the row is `destroyed` (or was gone already). `destroyMs` is the host's own figure. */
-  destroy(uid: string, reason?: string): Promise<{ destroyMs: number | undefined }>;
-  get(db: Queryable, uid: string): Promise<EnvironmentRow | undefined>;
+  start(uid: string, { signal, start }: StartOptions = {}): Promise<EnvironmentRow> {
+    const underway = this.#starts.get(uid);
+    if (underway !== undefined) return underway.promise;
+    const abort = new AbortController();
+    const either = signal === undefined ? abort.signal : AbortSignal.any([abort.signal, signal]);
+    const promise = startEnvironment(this.#context, uid, { signal: either, start }).finally(() =>
+      this.#starts.delete(uid),
+    );
+    this.#starts.set(uid, { promise, abort });
+    return promise;
+  }
+
+  /**
+   * Legal in every state; calls at once share one. Resolves when every trace on the host is gone and the row is `destroyed`
+   * (or was gone already), with the host's own time. When the host cannot be reached: `unavailable`, and the reconciler goes on with it.
+   */
+  destroy(uid: string, reason?: string): Promise<{ destroyMs: number | undefined }> {
+    const underway = this.#destroys.get(uid);
+    if (underway !== undefined) return underway;
+    const promise = this.#destroy(uid, reason).finally(() => this.#destroys.delete(uid));
+    this.#destroys.set(uid, promise);
+    return promise;
+  }
+
+  /**
+   * The first half of `destroy`, in the caller's transaction: `destroying` is committed with whatever else the caller writes, and from
+   * then on the environment goes, whoever finishes it. Nothing happens when it is going or gone already.
+   */
+  beginDestroy(tx: Tx, uid: string, reason?: string): Promise<void> {
+    return markDestroyingIn(tx, uid, reason);
+  }
+
+  async #destroy(uid: string, reason: string | undefined): Promise<{ destroyMs: number | undefined }> {
+    const row = await markDestroying(this.#context, uid, reason);
+    if (row === undefined) return { destroyMs: undefined };
+    const starting = this.#starts.get(uid);
+    starting?.abort.abort(new AppError('conflict', `environment ${row.id} was destroyed while it started`));
+    await starting?.promise.catch(() => {}); // its caller hears of it
+    return { destroyMs: await finishDestroying(this.#context, row) };
+  }
+
+  /** For the reconciler: `row` is provisioning and nobody drives it any more. */
+  async giveUpStart(row: EnvironmentRow, reason: string): Promise<void> {
+    if (!this.#starts.has(row.uid)) await giveUpStart(this.#context, row, reason);
+  }
+
+  get(db: Queryable, uid: string): Promise<EnvironmentRow | undefined> {
+    return environmentByUid(db, uid);
+  }
+
   /** The client of the host that it is on. */
-  hostOf(environment: EnvironmentRow): Promise<HostClient>;
+  hostOf(environment: EnvironmentRow): Promise<HostClient> {
+    return this.#context.hosts.client(environment.host_id);
+  }
+
+  /** 404 when it does not exist, or is another tenant's. */
+  async find(tenantId: string, id: string): Promise<EnvironmentRow> {
+    const row = await environmentById(this.#context.db.query, tenantId, id);
+    if (row === undefined) throw new AppError('not_found', `vm ${id} not found`);
+    return row;
+  }
+
+  /** `POST /v1/environments`: running when this resolves. Aborting `signal` gives the start up. */
+  async create(tenantId: string, request: CreateEnvironment, signal: AbortSignal): Promise<EnvironmentRow> {
+    const spec = request.spec ?? {};
+    refuseUnsupported(request);
+    checkSpec(spec);
+    await this.#requireHost(spec.host_id);
+    await this.requireImage(spec.image || DEFAULT_IMAGE, 'spec.image');
+    const admission: Admission = { tenantId, taskId: request.task_id, spec, env: request.env ?? {} };
+    const { uid } = await this.#admitForNow(admission);
+    return this.start(uid, { signal });
+  }
+
+  async #requireHost(hostId: string | undefined): Promise<void> {
+    if (hostId === undefined || hostId === '') return;
+    if ((await hostById(this.#context.db.query, hostId)) === undefined)
+      throw rejectionError({
+        kind: 'no_such_host',
+        message: `spec.host_id: host "${hostId}" is not registered`,
+        reasons: [],
+      });
+  }
+
+  /** Admits or refuses; waits only for the task's own former environment to be gone. */
+  async #admitForNow(admission: Admission): Promise<EnvironmentRow> {
+    for (let waits = 0; ; waits += 1) {
+      try {
+        const admitted = await this.#context.db.transaction((tx) => this.admit(tx, admission));
+        if (admitted.kind === 'admitted') return admitted.environment;
+        throw rejectionError(admitted);
+      } catch (error) {
+        if (!isConflictWithDying(error) || waits >= MAX_WAITS_FOR_DYING) throw error;
+        const { tenantId, taskId } = admission;
+        const dying = await environmentById(this.#context.db.query, tenantId, `${this.#context.vmPrefix}${taskId}`);
+        if (dying?.state === 'destroying') await this.destroy(dying.uid);
+      }
+    }
+  }
+
+  /** `?action=exec`. Aborting `signal` kills the command. */
+  async exec(tenantId: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
+    const row = await this.find(tenantId, id);
+    if (row.state !== 'running')
+      throw new AppError('conflict', `vm ${id} is ${row.state}, not running`, { details: { state: row.state } });
+    return execInEnvironment(this.#context, row, request, signal);
+  }
 }

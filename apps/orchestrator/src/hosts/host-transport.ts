@@ -2,7 +2,7 @@
  * HTTP/1.1 to one host agent: kept-alive connections, the host's bearer token, a deadline on every call. Errors come out as
  * AppErrors that name the host and never the token:
  * - the agent's own envelope as it is (400, 404, 409, 501, 502, 503 …), so that callers can act on the code;
- * - `unavailable` when the agent cannot be reached, breaks the connection or does not answer in time;
+ * - `unavailable` with isHostUnreachable when the agent cannot be reached, breaks the connection or does not answer in time;
  * - `internal` when it refuses our token or its answer is not what the protocol says.
  */
 
@@ -16,6 +16,11 @@ export interface HostAddress {
   url: string;
   token: string | null;
 }
+
+const HOST_UNREACHABLE = 'host_unreachable';
+/** Whether no answer came: what was asked may or may not have been done. Asking again is safe. */
+export const isHostUnreachable = (error: unknown): boolean =>
+  error instanceof AppError && error.code === 'unavailable' && error.details?.reason === HOST_UNREACHABLE;
 
 export interface HostCall {
   method: 'GET' | 'PUT' | 'POST' | 'DELETE';
@@ -145,7 +150,11 @@ export class HostTransport implements AsyncDisposable {
       if (error instanceof AppError) throw error;
       const late = signal.aborted;
       const what = late ? `did not answer within ${call.timeoutMs} ms` : 'cannot be reached';
-      throw new AppError('unavailable', `host ${this.#host.id} ${what}`, { cause: error, retryAfterSeconds: 1 });
+      throw new AppError('unavailable', `host ${this.#host.id} ${what}`, {
+        cause: error,
+        retryAfterSeconds: 1,
+        details: { reason: HOST_UNREACHABLE },
+      });
     }
   }
 

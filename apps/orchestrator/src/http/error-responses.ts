@@ -1,8 +1,12 @@
 /** Every error leaves as contract's envelope. What we did not foresee is logged with its cause and shown as `internal error`. */
 import { AppError, type ErrorCode, errorCodes, errorStatus, toEnvelope } from '@fuse/contract';
 import type { FastifyError } from 'fastify';
+import { ClientGone } from './closing.ts';
 import type { App } from './http-server.ts';
 import { RouteTable } from './route-table.ts';
+
+/** For the log and the metrics: nobody reads it. */
+const CLIENT_CLOSED_REQUEST = 499;
 
 export function installErrors(app: App): void {
   const routes = new RouteTable();
@@ -18,6 +22,7 @@ export function installErrors(app: App): void {
   });
 
   app.setErrorHandler((error, request, reply) => {
+    if (error instanceof ClientGone) return reply.code(CLIENT_CLOSED_REQUEST).send();
     const known = toAppError(error);
     const shown =
       known ?? new AppError('internal', 'internal error', { details: { request_id: request.id }, cause: error });

@@ -4,6 +4,7 @@
  */
 
 import { once } from 'node:events';
+import './closing.ts';
 import type { FastifyReply } from 'fastify';
 
 const KEEPALIVE_MS = 15_000;
@@ -40,6 +41,14 @@ export function openEventStream(reply: FastifyReply, keepaliveMs = KEEPALIVE_MS)
     clearInterval(keepalive);
     gone.abort(new Error('the client closed the event stream'));
   });
+
+  const closing = reply.server.closing;
+  const onClosing = () => {
+    gone.abort(closing.reason);
+    response.end();
+  };
+  closing.addEventListener('abort', onClosing, { once: true });
+  response.once('close', () => closing.removeEventListener('abort', onClosing));
 
   return {
     signal: gone.signal,

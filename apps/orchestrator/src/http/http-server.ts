@@ -9,6 +9,7 @@ import type { Logger } from '@fuse/runtime';
 import Fastify, { type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import { installAuthentication } from './authentication.ts';
+import { installClosing } from './closing.ts';
 import { installErrors } from './error-responses.ts';
 import { installJsonBodies } from './json-bodies.ts';
 import { installMetrics, type Metrics } from './metrics.ts';
@@ -60,6 +61,7 @@ export function createHttpServer({ version, masterToken, log, metrics, registerR
       void (reply as FastifyReply).code(400).send(toEnvelope(new AppError('invalid_argument', error.message)));
     },
   }).withTypeProvider<ZodTypeProvider>();
+  installClosing(app);
   installResponseHeaders(app, version);
   installRequestLog(app);
   installMetrics(app, metrics);

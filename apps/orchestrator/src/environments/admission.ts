@@ -1,0 +1,89 @@
+/** Scheduling, reservation and the row itself, in one transaction that holds every host's row: admissions go one by one. */
+import { AppError, type EnvironmentSpec } from '@fuse/contract';
+import { newId } from '@fuse/runtime';
+import type { Queryable, Tx } from '../db/db.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
+import { hostsForPlacement, toSchedulable } from '../hosts/host-store.ts';
+import type { Placement, PlacementSpec, Rejection } from '../scheduling/placement.ts';
+import { schedule } from '../scheduling/schedule.ts';
+import { effectiveSpec } from './environment.ts';
+import type { EnvironmentContext } from './environment-context.ts';
+import { environmentById, insertEnvironment, usedByHost } from './environment-store.ts';
+
+export interface Admission {
+  tenantId: string;
+  taskId: string;
+  /** As in the API; defaults are applied here. */
+  spec: EnvironmentSpec;
+  env: Record<string, string>;
+  runId?: string;
+}
+
+export type Admitted = { kind: 'admitted'; environment: EnvironmentRow } | Rejection;
+
+export async function admit(context: EnvironmentContext, tx: Tx, admission: Admission): Promise<Admitted> {
+  const effective = effectiveSpec(admission.spec);
+  const id = `${context.vmPrefix}${admission.taskId}`;
+  const placement = await place(context, tx, effective, true);
+  const taken = await environmentById(tx, admission.tenantId, id);
+  if (taken !== undefined) throw taskConflict(taken);
+  if (placement.kind !== 'placed') return placement;
+  const environment = await insertEnvironment(tx, {
+    id,
+    tenantId: admission.tenantId,
+    taskId: admission.taskId,
+    vmId: newId('vm'),
+    hostId: placement.hostId,
+    spec: admission.spec,
+    effective,
+    env: admission.env,
+    runId: admission.runId,
+    leaseOwner: context.owner,
+    leaseMs: context.startLeaseMs,
+  });
+  return { kind: 'admitted', environment };
+}
+
+/** With `lock` the answer holds until the transaction ends. */
+export async function place(
+  context: EnvironmentContext,
+  db: Queryable,
+  spec: PlacementSpec,
+  lock = false,
+): Promise<Placement> {
+  const hosts = await hostsForPlacement(db, context.hostStaleMs, lock);
+  const used = await usedByHost(db);
+  return schedule(
+    spec,
+    hosts.map((host) => toSchedulable(host, used.get(host.id))),
+    context.placementPolicy,
+  );
+}
+
+const TASK_CONFLICT = 'task_assigned';
+
+function taskConflict(taken: EnvironmentRow): AppError {
+  return new AppError('conflict', `task already assigned: task ${taken.task_id} already assigned to vm ${taken.id}`, {
+    details: { field: 'task_id', reason: TASK_CONFLICT, state: taken.state },
+    hint: 'Choose another task_id, or destroy that environment first.',
+  });
+}
+
+/** The task's former environment is on its way out: admission may be tried again once it is gone. */
+export const isConflictWithDying = (error: unknown): boolean =>
+  error instanceof AppError && error.details?.reason === TASK_CONFLICT && error.details.state === 'destroying';
+
+export function rejectionError(rejection: Rejection): AppError {
+  if (rejection.kind === 'no_such_host')
+    return new AppError('not_found', rejection.message, { details: { field: 'spec.host_id' } });
+  if (rejection.kind === 'impossible')
+    return new AppError('unavailable', rejection.message, {
+      details: { reason: 'impossible' },
+      hint: 'No registered host could ever take it: ask for less, or register a host that fits.',
+    });
+  return new AppError('unavailable', rejection.message, {
+    details: { reason: 'no_room' },
+    hint: 'Try again when other environments have gone.',
+    retryAfterSeconds: 5,
+  });
+}

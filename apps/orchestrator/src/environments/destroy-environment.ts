@@ -1,0 +1,54 @@
+/** Any state -> destroying (committed) -> the host's VM gone with every trace -> destroyed. May be begun by one process and finished by another. */
+import { sleep } from '@fuse/runtime';
+import type { Tx } from '../db/db.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
+import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { isGone } from './environment.ts';
+import type { EnvironmentContext } from './environment-context.ts';
+import { environmentByUid, transition } from './environment-store.ts';
+
+const LOOK_AGAIN_MS = 250;
+
+/** `markDestroying` as part of the caller's transaction; nothing happens when it is going or gone already. */
+export async function markDestroyingIn(tx: Tx, uid: string, reason: string | undefined): Promise<void> {
+  for (;;) {
+    const row = await environmentByUid(tx, uid);
+    if (row === undefined || row.state === 'destroying' || isGone(row.state)) return;
+    if ((await transition(tx, row, 'destroying', reason)) !== undefined) return;
+  }
+}
+
+/** Undefined: it was gone already. */
+export async function markDestroying(
+  context: EnvironmentContext,
+  uid: string,
+  reason: string | undefined,
+): Promise<EnvironmentRow | undefined> {
+  for (;;) {
+    const row = await environmentByUid(context.db.query, uid);
+    if (row === undefined || isGone(row.state)) return undefined;
+    if (row.state === 'destroying') return row;
+    const changed = await context.db.transaction((tx) => transition(tx, row, 'destroying', reason));
+    if (changed !== undefined) return changed;
+  }
+}
+
+/** `row` is destroying. Resolves with the host's own time once it is destroyed, by us or by somebody else. */
+export async function finishDestroying(context: EnvironmentContext, row: EnvironmentRow): Promise<number | undefined> {
+  const destroyMs = row.host_id === null ? undefined : await destroyVm(context, row.host_id, row.vm_id);
+  await context.db.transaction((tx) => transition(tx, row, 'destroyed'));
+  return destroyMs;
+}
+
+async function destroyVm(context: EnvironmentContext, hostId: string, vmId: string): Promise<number> {
+  const client = await context.hosts.client(hostId);
+  const giveUpAt = performance.now() + context.hostRetryMs;
+  for (;;) {
+    try {
+      return (await client.destroyVm(vmId)).destroy_ms;
+    } catch (error) {
+      if (!isHostUnreachable(error) || performance.now() > giveUpAt) throw error;
+      await sleep(LOOK_AGAIN_MS);
+    }
+  }
+}

@@ -1,0 +1,150 @@
+/**
+ * What an environment is, without clock or adapter: defaults, its public form, what a request may ask for.
+ * States and transitions are contract's `environmentTransitions`.
+ */
+import {
+  AppError,
+  type CreateEnvironment,
+  DEFAULT_IMAGE,
+  DEFAULT_MAX_RUNTIME_SECONDS,
+  DEFAULT_SHAPE,
+  type Environment,
+  type EnvironmentEvent,
+  type EnvironmentSpec,
+  type EnvironmentState,
+  invalidField,
+} from '@fuse/contract';
+import type { EnvironmentRow, EventRow } from '../db/schema.ts';
+import type { PlacementSpec } from '../scheduling/placement.ts';
+
+/** States that hold a reservation and may have a VM. */
+export const isGone = (state: EnvironmentState): boolean => state === 'destroyed' || state === 'failed';
+
+/** Defaults put in, zeros meaning "not given", spellings made one. */
+export interface EffectiveSpec extends PlacementSpec {
+  image: string;
+  max_runtime_seconds: number;
+  idle_timeout_seconds: number;
+}
+
+const ARCHITECTURES: Record<string, string> = { amd64: 'amd64', x86_64: 'amd64', arm64: 'arm64', aarch64: 'arm64' };
+const given = <T>(value: T | undefined, nothing: T): value is T => value !== undefined && value !== nothing;
+
+export function effectiveSpec(spec: EnvironmentSpec): EffectiveSpec {
+  return {
+    cpus: spec.cpus || DEFAULT_SHAPE.cpus,
+    ram_mb: spec.ram_mb || DEFAULT_SHAPE.ram_mb,
+    storage_gb: spec.storage_gb || DEFAULT_SHAPE.storage_gb,
+    image: spec.image || DEFAULT_IMAGE,
+    max_runtime_seconds: spec.max_runtime_seconds || DEFAULT_MAX_RUNTIME_SECONDS,
+    idle_timeout_seconds: spec.idle_timeout_seconds ?? 0,
+    ...(given(spec.region, '') ? { region: spec.region } : {}),
+    ...(given(spec.arch, '') ? { arch: normalArch(spec.arch) } : {}),
+    ...(given(spec.gpus, 0) ? { gpus: spec.gpus } : {}),
+    ...(given(spec.host_id, '') ? { host_id: spec.host_id } : {}),
+    ...(spec.labels === undefined ? {} : { labels: spec.labels }),
+  };
+}
+
+function normalArch(arch: string): string {
+  const known = Object.hasOwn(ARCHITECTURES, arch.toLowerCase()) ? ARCHITECTURES[arch.toLowerCase()] : undefined;
+  if (known === undefined) throw invalidField('spec.arch', 'must be amd64 or arm64');
+  return known;
+}
+
+const MIG_PROFILE = /^[1-7]g\.\d+gb(\+me)?$/i;
+
+/** What a schema alone cannot say. First failure wins, in the API's order. */
+export function checkSpec(spec: EnvironmentSpec): void {
+  if (given(spec.gpu_profile, '')) {
+    if (!MIG_PROFILE.test(spec.gpu_profile)) throw invalidField('spec.gpu_profile', 'must look like "1g.10gb"');
+    if (!given(spec.gpus, 0)) throw invalidField('spec.gpu_profile', 'needs spec.gpus');
+  }
+  effectiveSpec(spec);
+}
+
+/** Parts of the API that this version does not have yet: refused by name, never ignored. */
+const UNSUPPORTED = [
+  'manifest_inline',
+  'secrets',
+  'startup_script',
+  'startup_script_timeout_seconds',
+  'files',
+  'gateway_url',
+  'gateway_token',
+  'expose',
+  'healthcheck',
+  'desktop',
+  'seed_snapshot_id',
+] as const satisfies readonly (keyof CreateEnvironment)[];
+
+export function refuseUnsupported(request: CreateEnvironment): void {
+  for (const field of UNSUPPORTED)
+    if (!isEmpty(request[field]))
+      throw new AppError('unimplemented', `${field}: not supported by this version`, {
+        details: { field },
+        hint: `Leave "${field}" out.`,
+      });
+}
+
+/** Clients send empty values for what they do not use. */
+function isEmpty(value: unknown): boolean {
+  if (value === undefined || value === null || value === '' || value === 0) return true;
+  return typeof value === 'object' && Object.keys(value).length === 0;
+}
+
+/** Zero and empty fields are left out; the shape and image are those that it really has. */
+function publicSpec(row: EnvironmentRow): EnvironmentSpec {
+  const asked = Object.entries(row.spec).filter(([, value]) => value !== 0 && value !== '');
+  return {
+    ...(Object.fromEntries(asked) as EnvironmentSpec), // a subset of an EnvironmentSpec is one
+    cpus: row.cpus,
+    ram_mb: row.ram_mb,
+    storage_gb: row.storage_gb,
+    image: row.image,
+  };
+}
+
+export function toEnvironment(row: EnvironmentRow): Environment {
+  return {
+    id: row.id,
+    state: row.state,
+    // Given back as soon as its destruction begins.
+    task_id: row.state === 'destroying' ? '' : row.task_id,
+    ...(row.host_id === null ? {} : { host_id: row.host_id }),
+    url: row.url,
+    spec: publicSpec(row),
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+    ...(row.error === null ? {} : { error: row.error }),
+  };
+}
+
+/** What a transition leaves in `events`. */
+export interface StateEventData {
+  state: EnvironmentState;
+  vm_id: string;
+  url?: string;
+  error?: string;
+}
+
+export function toEnvironmentEvent(event: EventRow): EnvironmentEvent {
+  const { state, vm_id, url, error } = event.data as unknown as StateEventData; // written by `transition` only
+  return {
+    id: eventId(event.id),
+    event: 'state',
+    vm_id,
+    state,
+    ...(url === undefined ? {} : { url }),
+    ...(error === undefined ? {} : { error }),
+    updated_at: event.at.toISOString(),
+  };
+}
+
+/** 32 hex digits on the wire, the row's number inside. */
+export const eventId = (id: number): string => id.toString(16).padStart(32, '0');
+export function parseEventId(text: string | undefined): number | undefined {
+  if (text === undefined || !/^[0-9a-f]{32}$/.test(text)) return undefined;
+  const id = Number.parseInt(text, 16);
+  return Number.isSafeInteger(id) ? id : undefined;
+}

@@ -1,0 +1,128 @@
+/**
+ * provisioning -> running, or -> failed with nothing left behind.
+ * Whoever drives a start holds the row's lease and renews it; when the lease runs out anybody may drive it again (the VM is
+ * made once, by its id) and the reconciler gives it up.
+ */
+import { AppError } from '@fuse/contract';
+import type { CreateVm } from '@fuse/host-protocol';
+import { sleep } from '@fuse/runtime';
+import type { EnvironmentRow } from '../db/schema.ts';
+import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { isGone } from './environment.ts';
+import type { EnvironmentContext } from './environment-context.ts';
+import { environmentByUid, takeLease, transition } from './environment-store.ts';
+
+const LOOK_AGAIN_MS = 250;
+
+export interface StartOptions {
+  signal?: AbortSignal | undefined;
+  /** `cold`: boot even when there is a template. */
+  start?: CreateVm['start'];
+}
+
+export async function startEnvironment(
+  context: EnvironmentContext,
+  uid: string,
+  { signal, start }: StartOptions,
+): Promise<EnvironmentRow> {
+  for (;;) {
+    const row = await environmentByUid(context.db.query, uid);
+    if (row === undefined || isGone(row.state) || row.state === 'destroying') throw goneMeanwhile(row);
+    if (row.state !== 'provisioning') return row;
+    if (await takeLease(context.db.query, uid, context.owner, context.startLeaseMs))
+      return boot(context, row, { signal, start });
+    await sleep(LOOK_AGAIN_MS, signal);
+  }
+}
+
+function goneMeanwhile(row: EnvironmentRow | undefined): AppError {
+  return new AppError('conflict', `environment ${row?.id ?? ''} was destroyed while it started`);
+}
+
+async function boot(
+  context: EnvironmentContext,
+  row: EnvironmentRow,
+  { signal, start }: StartOptions,
+): Promise<EnvironmentRow> {
+  const renewal = setInterval(() => {
+    takeLease(context.db.query, row.uid, context.owner, context.startLeaseMs).catch((error: unknown) =>
+      context.log.warn({ err: error, environment: row.id }, 'lease of a start not renewed'),
+    );
+  }, context.startLeaseMs / 3);
+  try {
+    await createVm(context, row, { signal, start });
+    signal?.throwIfAborted();
+  } catch (error) {
+    const now = await environmentByUid(context.db.query, row.uid);
+    if (now?.state === 'provisioning') await giveUpStart(context, now, reasonOf(error, signal));
+    throw startError(row, error, signal);
+  } finally {
+    clearInterval(renewal);
+  }
+  return confirmRunning(context, row);
+}
+
+async function createVm(context: EnvironmentContext, row: EnvironmentRow, { signal, start }: StartOptions) {
+  const client = await context.hosts.client(row.host_id);
+  const body: CreateVm = {
+    image: row.image,
+    shape: { cpus: row.cpus, ram_mb: row.ram_mb, storage_gb: row.storage_gb },
+    tag: context.clusterTag,
+    hostname: row.vm_id,
+    ...(Object.keys(row.env).length === 0 ? {} : { env: row.env }),
+    ...(start === undefined ? {} : { start }),
+  };
+  const giveUpAt = performance.now() + context.hostRetryMs;
+  for (;;) {
+    try {
+      return await client.createVm(row.vm_id, body, signal);
+    } catch (error) {
+      // A host agent that restarts keeps its VMs: asking again finds the one that was being made.
+      if (!isHostUnreachable(error) || performance.now() > giveUpAt) throw error;
+      await sleep(LOOK_AGAIN_MS, signal);
+    }
+  }
+}
+
+/** The VM is up: make that the truth, or take the VM down when somebody decided otherwise meanwhile. */
+async function confirmRunning(context: EnvironmentContext, row: EnvironmentRow): Promise<EnvironmentRow> {
+  const running = await context.db.transaction((tx) => transition(tx, row, 'running'));
+  if (running !== undefined) return running;
+  const now = await environmentByUid(context.db.query, row.uid);
+  if (now?.state === 'running') return now;
+  const client = await context.hosts.client(row.host_id);
+  await client.destroyVm(row.vm_id);
+  throw goneMeanwhile(now);
+}
+
+/**
+ * The VM goes first, so that a reservation is never given back while its VM may live. A host that cannot be asked leaves the
+ * environment `destroying`, for the reconciler to finish.
+ */
+export async function giveUpStart(context: EnvironmentContext, row: EnvironmentRow, reason: string): Promise<void> {
+  let to: 'failed' | 'destroying' = 'failed';
+  try {
+    const client = await context.hosts.client(row.host_id);
+    await client.destroyVm(row.vm_id);
+  } catch (error) {
+    context.log.warn({ err: error, environment: row.id, vm_id: row.vm_id }, 'VM of a failed start not destroyed yet');
+    to = 'destroying';
+  }
+  await context.db.transaction((tx) => transition(tx, row, to, reason));
+}
+
+const reasonOf = (error: unknown, signal: AbortSignal | undefined): string => {
+  if (signal?.aborted) return 'given up before it was running';
+  return error instanceof Error ? error.message : String(error);
+};
+
+/** What the caller sees: the host's refusal with the environment named, whatever else as it is. */
+function startError(row: EnvironmentRow, error: unknown, signal: AbortSignal | undefined): unknown {
+  if (signal?.aborted || !(error instanceof AppError) || error.code === 'internal') return error;
+  const code = error.code === 'invalid_argument' ? 'invalid_argument' : 'unavailable';
+  return new AppError(code, `provision vm ${row.id}: ${error.message}`, {
+    cause: error,
+    ...(error.details === undefined ? {} : { details: error.details }),
+    ...(error.hint === undefined ? {} : { hint: error.hint }),
+  });
+}

@@ -1,0 +1,65 @@
+/** From a host's id to its client, and what the hosts say of themselves. */
+import { AppError } from '@fuse/contract';
+import type { HostImage } from '@fuse/host-protocol';
+import type { Logger } from '@fuse/runtime';
+import type { Db } from '../db/db.ts';
+import type { HostRow } from '../db/schema.ts';
+import { type HostClient, HostClients } from './host-client.ts';
+import { allHosts, hostById, recordHeartbeat } from './host-store.ts';
+
+const HEARTBEAT_MS = 5_000;
+
+export class HostDirectory implements AsyncDisposable {
+  readonly #db: Db;
+  readonly #log: Logger;
+  readonly #clients = new HostClients();
+
+  constructor(db: Db, log: Logger) {
+    this.#db = db;
+    this.#log = log;
+  }
+
+  clientOf(host: HostRow): HostClient {
+    return this.#clients.for(host);
+  }
+
+  async client(hostId: string | null): Promise<HostClient> {
+    const row = hostId === null ? undefined : await hostById(this.#db.query, hostId);
+    if (row === undefined) throw new AppError('unavailable', 'the host of this environment is no longer registered');
+    return this.#clients.for(row);
+  }
+
+  /** Asks one host how it is and writes that down; false when it did not answer. Waits HEARTBEAT_MS at most. */
+  async heartbeat(host: HostRow, signal?: AbortSignal): Promise<boolean> {
+    const client = this.#clients.for(host);
+    const deadline = AbortSignal.timeout(HEARTBEAT_MS);
+    const limited = signal === undefined ? deadline : AbortSignal.any([deadline, signal]);
+    try {
+      const [report, images] = await Promise.all([client.capacity(limited), client.images(limited)]);
+      await this.#db.transaction((tx) => recordHeartbeat(tx, host.id, report, images));
+      return true;
+    } catch (error) {
+      signal?.throwIfAborted();
+      this.#log.warn({ err: error, host_id: host.id }, 'host did not answer its heartbeat');
+      return false;
+    }
+  }
+
+  /** Every host at once. */
+  async heartbeats(): Promise<void> {
+    const hosts = await allHosts(this.#db.query);
+    await Promise.all(hosts.map((host) => this.heartbeat(host)));
+  }
+
+  /** The union over hosts, by name. Of one name with several digests the first host's counts. */
+  async images(): Promise<HostImage[]> {
+    const byName = new Map<string, HostImage>();
+    for (const host of await allHosts(this.#db.query))
+      for (const image of host.images) if (!byName.has(image.name)) byName.set(image.name, image);
+    return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#clients[Symbol.asyncDispose]();
+  }
+}

@@ -1,0 +1,139 @@
+/** The rows of hosts. */
+import type { HostCapacityReport, HostImage } from '@fuse/host-protocol';
+import { sql } from 'kysely';
+import { channels, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
+import type { HostRow } from '../db/schema.ts';
+import { recordEvent } from '../events/events.ts';
+import type { Capacity, SchedulableHost } from '../scheduling/schedule.ts';
+
+export interface HostRegistration {
+  id: string;
+  url: string;
+  token: string | null;
+  region: string | null;
+  backend: string;
+  arch: string;
+  labels: Record<string, string>;
+  capacity: Capacity;
+  images: HostImage[];
+}
+
+/**
+ * `replace`: as newly registered, whatever was there. Otherwise its age and its operator's choice (`cordoned`) are kept.
+ * What its environments use is a sum over them: it survives both.
+ */
+export async function upsertHost(tx: Tx, host: HostRegistration, mode: 'replace' | 'refresh'): Promise<HostRow> {
+  const { capacity } = host;
+  const values = {
+    url: host.url,
+    token: host.token,
+    region: host.region,
+    backend: host.backend,
+    arch: host.arch,
+    labels: jsonb(host.labels),
+    images: jsonb(host.images),
+    ...capacity,
+    last_seen: now,
+    updated_at: now,
+  };
+  const row = await tx
+    .insertInto('hosts')
+    .values({ id: host.id, ...values })
+    .onConflict((conflict) =>
+      conflict.column('id').doUpdateSet(mode === 'replace' ? { ...values, state: 'active', created_at: now } : values),
+    )
+    .returningAll()
+    .executeTakeFirstOrThrow();
+  await recordEvent(tx, { subjectKind: 'host', subjectId: host.id, kind: 'registered', data: { url: host.url } });
+  await notify(tx, channels.capacity);
+  return row;
+}
+
+export function hostById(db: Queryable, id: string): Promise<HostRow | undefined> {
+  return db.selectFrom('hosts').selectAll().where('id', '=', id).executeTakeFirst();
+}
+
+export function allHosts(db: Queryable): Promise<HostRow[]> {
+  return db.selectFrom('hosts').selectAll().orderBy('id').execute();
+}
+
+export function listHosts(db: Queryable, afterId: string | undefined, limit: number): Promise<HostRow[]> {
+  let query = db.selectFrom('hosts').selectAll();
+  if (afterId !== undefined) query = query.where('id', '>', afterId);
+  return query
+    .orderBy('id')
+    .limit(limit + 1)
+    .execute();
+}
+
+/** Who admits holds every host's row, so that admissions go one after the other. */
+export async function hostsForPlacement(db: Queryable, staleMs: number, lock: boolean) {
+  const query = db
+    .selectFrom('hosts')
+    .selectAll()
+    .select(sql<boolean>`last_seen > now() - ${staleMs}::float8 * interval '1 millisecond'`.as('reachable'))
+    .orderBy('id');
+  return (lock ? query.forUpdate() : query).execute();
+}
+
+export const toSchedulable = (
+  {
+    id,
+    state,
+    region,
+    arch,
+    labels,
+    images,
+    cpus,
+    ram_mb,
+    storage_gb,
+    vm_count,
+    reachable,
+  }: HostRow & {
+    reachable: boolean;
+  },
+  used: Capacity | undefined,
+): SchedulableHost => ({
+  id,
+  state,
+  reachable,
+  region: region ?? undefined,
+  arch,
+  labels,
+  images: images.map((image) => image.name),
+  capacity: { cpus, ram_mb, storage_gb, vm_count },
+  used: used ?? { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 },
+});
+
+/** What it said when it was last asked. Declared capacity stays; only what it reports of itself changes. */
+export async function recordHeartbeat(
+  tx: Tx,
+  hostId: string,
+  report: HostCapacityReport,
+  images: HostImage[],
+): Promise<void> {
+  await tx
+    .updateTable('hosts')
+    .set({ last_seen: now, backend: report.backend, arch: report.arch, images: jsonb(images) })
+    .where('id', '=', hostId)
+    .execute();
+}
+
+export async function setHostState(tx: Tx, id: string, state: HostRow['state']): Promise<boolean> {
+  const row = await tx
+    .updateTable('hosts')
+    .set({ state, updated_at: now })
+    .where('id', '=', id)
+    .returning('id')
+    .executeTakeFirst();
+  if (row === undefined) return false;
+  await recordEvent(tx, { subjectKind: 'host', subjectId: id, kind: 'state', data: { state } });
+  await notify(tx, channels.capacity);
+  return true;
+}
+
+/** Only without a live environment: the caller checks in the same transaction, holding the row. */
+export async function deleteHost(tx: Tx, id: string): Promise<void> {
+  await tx.deleteFrom('hosts').where('id', '=', id).execute();
+  await recordEvent(tx, { subjectKind: 'host', subjectId: id, kind: 'deleted', data: {} });
+}
