@@ -1,0 +1,98 @@
+/** The host agent, put together by hand. Started on its own HTTP listener, by main.ts or inside another process. */
+import { mkdir } from 'node:fs/promises';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { type ObjectStore, openObjectStore } from '@fuse/object-store';
+import { Disposables, type Logger } from '@fuse/runtime';
+import type { HostAgentConfig } from './config.ts';
+import { connectGuest } from './guest/guest-client.ts';
+import { createHttpServer } from './http/server.ts';
+import { loadAssets } from './images/assets.ts';
+import { Templates } from './templates/templates.ts';
+import { openQemuDriver } from './vmm/qemu/qemu-driver.ts';
+import { capacityReport, measureStorageGb } from './vms/capacity.ts';
+import { lockDataDirectory } from './vms/data-lock.ts';
+import type { VmHost } from './vms/vm-host.ts';
+import { Vms } from './vms/vms.ts';
+
+export interface HostAgentDeps {
+  log: Logger;
+  /** Shared with whoever opened it, and closed there; without one, the configured store is opened. */
+  store?: ObjectStore;
+}
+
+/** Disposing stops serving and leaves the VMs running: the next host agent adopts them. */
+export interface HostAgent extends AsyncDisposable {
+  /** Where it listens. */
+  readonly url: string;
+  /** For the end of a machine that has no other host agent to come. */
+  destroyAllVms(): Promise<void>;
+}
+
+const MIB = 1024 ** 2;
+
+export async function createHostAgent(
+  config: HostAgentConfig,
+  { log, store: shared }: HostAgentDeps,
+): Promise<HostAgent> {
+  const disposables = new Disposables(log);
+  try {
+    await mkdir(config.dataDirectory, { recursive: true, mode: 0o700 });
+    disposables.add('data lock', await lockDataDirectory(config.dataDirectory));
+    const assets = await loadAssets(config.assetsManifestPath);
+    const store = shared ?? disposables.add('object store', openObjectStore(config.objectStore));
+    await store.check();
+    const driver = await openQemuDriver({
+      dataDirectory: config.dataDirectory,
+      kernelPath: assets.kernel.path,
+      log,
+    });
+    const templates = new Templates({ directory: join(config.dataDirectory, 'templates'), driver, assets, log });
+    await templates.sweep();
+    const host: VmHost = {
+      driver,
+      templates,
+      assets,
+      store,
+      log,
+      connectGuest: (vmm) => connectGuest(vmm, { log }),
+      vmsDirectory: join(config.dataDirectory, 'vms'),
+      maxVms: config.capacity.maxVms,
+      storageReserveBytes: config.storageReserveMb * MIB,
+    };
+    const vms = disposables.add('VMs', await Vms.open(host));
+    const storageGb =
+      config.capacity.storageGb ?? (await measureStorageGb(host.vmsDirectory, vms, host.storageReserveBytes));
+    const report = capacityReport({ ...config.capacity, storageGb }, driver);
+    const stopping = new AbortController();
+    const http = createHttpServer({
+      log,
+      token: config.token,
+      vms,
+      store,
+      assets,
+      capacity: () => report,
+      stopping: stopping.signal,
+    });
+    disposables.defer('HTTP server', () => http.close());
+    disposables.defer('waiting callers', () => stopping.abort(new Error('the host agent is stopping')));
+    await http.listen(config.listen);
+    const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
+    log.info(
+      { url, backend: driver.name, accelerator: driver.accelerator, vms: vms.list().length },
+      'host agent ready',
+    );
+    return {
+      url,
+      destroyAllVms: () => vms.destroyAll(),
+      [Symbol.asyncDispose]: () => disposables[Symbol.asyncDispose](),
+    };
+  } catch (error) {
+    await disposables[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+function urlOf({ address, family, port }: AddressInfo): string {
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}

@@ -1,0 +1,120 @@
+/** The host agent's configuration. Nothing else here reads the environment. */
+import { readFileSync } from 'node:fs';
+import { availableParallelism, homedir, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
+import { z } from 'zod';
+
+export interface HostAgentConfig {
+  listen: { host: string; port: number };
+  /** What the orchestrator must present. */
+  token: string;
+  /** Kernel, initramfs and images. */
+  assetsManifestPath: string;
+  /** VMs and templates; one host agent at a time. */
+  dataDirectory: string;
+  capacity: {
+    cpus: number;
+    ramMb: number;
+    /** Undefined: the free disk. */
+    storageGb: number | undefined;
+    maxVms: number;
+  };
+  /** Free disk below which no VM is started. */
+  storageReserveMb: number;
+  objectStore: ObjectStoreConfig;
+  logLevel: string;
+}
+
+export const DEFAULT_LISTEN = { host: '127.0.0.1', port: 8090 } as const;
+/** What an index of one byte, less the ends, leaves for the VMs of a host. */
+export const DEFAULT_MAX_VMS = 249;
+/** Most tasks wait more than they compute: so many virtual CPUs are offered for each real one. */
+export const CPU_OVERSUBSCRIPTION = 4;
+const RAM_SHARE = 0.8;
+export const DEFAULT_STORAGE_RESERVE_MB = 1_024;
+
+export const defaultCapacity = (): HostAgentConfig['capacity'] => ({
+  cpus: availableParallelism() * CPU_OVERSUBSCRIPTION,
+  ramMb: Math.floor((totalmem() / 1024 ** 2) * RAM_SHARE),
+  storageGb: undefined,
+  maxVms: DEFAULT_MAX_VMS,
+});
+
+const count = z
+  .string()
+  .regex(/^[1-9]\d{0,8}$/, 'must be a whole number above 0')
+  .transform(Number);
+const listen = z
+  .string()
+  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]*):\d{1,5}$/, 'must be host:port, such as 127.0.0.1:8090')
+  .transform((value) => {
+    const at = value.lastIndexOf(':');
+    return { host: value.slice(0, at).replace(/^\[|\]$/g, '') || '0.0.0.0', port: Number(value.slice(at + 1)) };
+  })
+  .refine(({ port }) => port <= 65_535, 'the port must be at most 65535');
+
+const Environment = z
+  .object({
+    FUSE_HOME: z.string().startsWith('/', 'must be an absolute path').optional(),
+    FUSE_HOST_LISTEN: listen.optional(),
+    FUSE_HOST_TOKEN: z.string().min(16, 'must be at least 16 characters long').optional(),
+    FUSE_HOST_TOKEN_FILE: z.string().optional(),
+    FUSE_HOST_CPUS: count.optional(),
+    FUSE_HOST_RAM_MB: count.optional(),
+    FUSE_HOST_STORAGE_GB: count.optional(),
+    FUSE_HOST_STORAGE_RESERVE_MB: count.optional(),
+    FUSE_HOST_MAX_VMS: count.optional(),
+    FUSE_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).optional(),
+  })
+  .superRefine((env, context) => {
+    if ((env.FUSE_HOST_TOKEN === undefined) === (env.FUSE_HOST_TOKEN_FILE === undefined))
+      context.addIssue({
+        code: 'custom',
+        path: ['FUSE_HOST_TOKEN'],
+        message: 'exactly one of FUSE_HOST_TOKEN and FUSE_HOST_TOKEN_FILE is required',
+      });
+  });
+
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+/** Throws ConfigError (AppError for the object store's part) with a line for each problem; values, which may be secrets, are never in it. */
+export function loadConfig(variables: Record<string, string | undefined>): HostAgentConfig {
+  const given = Object.fromEntries(
+    Object.entries(variables).filter(([, value]) => value !== undefined && value !== ''),
+  );
+  const parsed = Environment.safeParse(given);
+  if (!parsed.success)
+    throw new ConfigError(parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('\n'));
+  const env = parsed.data;
+  const home = env.FUSE_HOME ?? join(homedir(), '.fuse');
+  const capacity = defaultCapacity();
+  return {
+    listen: env.FUSE_HOST_LISTEN ?? DEFAULT_LISTEN,
+    token: env.FUSE_HOST_TOKEN ?? readToken(env.FUSE_HOST_TOKEN_FILE ?? ''),
+    assetsManifestPath: join(home, 'assets', 'manifest.json'),
+    dataDirectory: join(home, 'host'),
+    capacity: {
+      cpus: env.FUSE_HOST_CPUS ?? capacity.cpus,
+      ramMb: env.FUSE_HOST_RAM_MB ?? capacity.ramMb,
+      storageGb: env.FUSE_HOST_STORAGE_GB,
+      maxVms: env.FUSE_HOST_MAX_VMS ?? capacity.maxVms,
+    },
+    storageReserveMb: env.FUSE_HOST_STORAGE_RESERVE_MB ?? DEFAULT_STORAGE_RESERVE_MB,
+    objectStore: objectStoreConfigFromEnv(variables),
+    logLevel: env.FUSE_LOG_LEVEL ?? 'info',
+  };
+}
+
+function readToken(path: string): string {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8').trim();
+  } catch (cause) {
+    throw new ConfigError(`FUSE_HOST_TOKEN_FILE: ${path} cannot be read`, { cause });
+  }
+  if (text.length < 16) throw new ConfigError(`FUSE_HOST_TOKEN_FILE: the token in ${path} is under 16 characters long`);
+  return text;
+}

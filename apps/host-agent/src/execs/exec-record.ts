@@ -1,0 +1,63 @@
+/** What the host keeps of an exec beside its log, in `execs/<id>/exec.json`. */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type ExecSpec, GuestExecExit, StartExec } from '@fuse/host-protocol';
+import { z } from 'zod';
+import { writeAtomically } from '../vms/atomic-file.ts';
+
+export const ExecId = z
+  .string()
+  .regex(/^[a-zA-Z0-9][a-zA-Z0-9_-]{0,126}$/, 'must be 1 to 127 letters, digits, "-" or "_"');
+
+export const ExecRecord = z.object({
+  id: ExecId,
+  state: z.enum(['running', 'exited', 'lost']),
+  /** Until the guest has confirmed the start, so that a host agent that died meanwhile can ask again. It holds secrets, so no longer. */
+  request: StartExec.optional(),
+  stdin_object_key: z.string().optional(),
+  timeout_ms: z.number().int(),
+  max_log_bytes: z.number().int(),
+  asked_at_ms: z.number(),
+  /** Once it has ended. */
+  log_bytes: z.number().int().optional(),
+  log_truncated: z.boolean(),
+  exit: GuestExecExit.optional(),
+  error: z.string().optional(),
+});
+export type ExecRecord = z.infer<typeof ExecRecord>;
+
+export const framesPath = (directory: string): string => join(directory, 'frames');
+const recordPath = (directory: string): string => join(directory, 'exec.json');
+
+export function newExecRecord(id: string, request: StartExec, nowMs: number): ExecRecord {
+  return {
+    id,
+    state: 'running',
+    request,
+    ...(request.stdin_object_key === undefined ? {} : { stdin_object_key: request.stdin_object_key }),
+    timeout_ms: request.timeout_ms,
+    max_log_bytes: request.max_log_bytes,
+    asked_at_ms: nowMs,
+    log_truncated: false,
+  };
+}
+
+export function toGuestSpec(request: StartExec): ExecSpec {
+  return {
+    argv: request.argv,
+    ...(request.env === undefined ? {} : { env: request.env }),
+    ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
+    ...(request.user === undefined ? {} : { user: request.user }),
+    timeout_ms: request.timeout_ms,
+    stdin: request.stdin_object_key !== undefined,
+    ...(request.kill_on_exit === undefined ? {} : { kill_on_exit: request.kill_on_exit }),
+  };
+}
+
+export async function saveExecRecord(directory: string, record: ExecRecord): Promise<void> {
+  await writeAtomically(recordPath(directory), JSON.stringify(record));
+}
+
+export async function loadExecRecord(directory: string): Promise<ExecRecord> {
+  return ExecRecord.parse(JSON.parse(await readFile(recordPath(directory), 'utf8')));
+}

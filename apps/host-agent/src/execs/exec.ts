@@ -1,0 +1,269 @@
+/**
+ * One command in a VM, from the host's side. Its record is on disk before the guest hears of it; its output is spooled to a file
+ * until the exit frame has come, over as many conversations as that takes.
+ *
+ *   running -> exited   the exit frame is in the log
+ *           -> lost     the VM is gone, the guest forgot it, or it broke the protocol: its end is unknown
+ *   running -> (nothing) the guest says that the program cannot be started: it never ran, no trace is kept
+ */
+import { mkdir, rm } from 'node:fs/promises';
+import { AppError } from '@fuse/contract';
+import type { ExecSpec, HostExec } from '@fuse/host-protocol';
+import type { ObjectStore } from '@fuse/object-store';
+import { type Logger, sleep } from '@fuse/runtime';
+import type { Guest } from '../guest/guest.ts';
+import { diskFullError, isDiskFull } from '../vms/disk-full.ts';
+import { type ExecRecord, framesPath, saveExecRecord, toGuestSpec } from './exec-record.ts';
+import { FrameSpool } from './frame-spool.ts';
+import { Notifier } from './notifier.ts';
+import { pump } from './pump.ts';
+
+const KILL_DEADLINE_MS = 10_000;
+/** How long the exit frame of a command that the guest has killed is awaited. */
+const KILLED_EXIT_MS = 5_000;
+/** What the guest may need to end a command by itself once its time is up. */
+const OVERRUN_GRACE_MS = 15_000;
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** What an exec needs of its VM. */
+export interface ExecHost {
+  readonly log: Logger;
+  readonly store: ObjectStore;
+  /** The VM's guest; throws `vm_lost` once the VM is dead. */
+  guest(): Guest;
+  /** The guest does not answer although its VMM runs: the VM is given up. */
+  condemn(reason: string): void;
+}
+
+/** The reason of `stop` when the VM and its execs live on without this host agent. */
+export class Detached extends Error {
+  override readonly name = 'Detached';
+}
+
+export class Exec {
+  readonly #host: ExecHost;
+  readonly #directory: string;
+  readonly #stopping = new AbortController();
+  #record: ExecRecord;
+  #spool: FrameSpool | undefined;
+  #saving: Promise<void> = Promise.resolve();
+  #told = false;
+  #refused = false;
+  #overrunTimer: NodeJS.Timeout | undefined;
+  /** Whatever a reader may wait for: more log, the end. */
+  readonly changes = new Notifier();
+  /** Resolves once the guest runs it; rejects when it never will, or nobody can tell. */
+  readonly started: Promise<void>;
+  /** Settles once nothing of it runs in this process any more; never rejects. */
+  readonly settled: Promise<void>;
+  #onStarted: () => void = () => {};
+  #onNotStarted: (reason: unknown) => void = () => {};
+
+  /** A new one is written down and started; one that `running` says was under way is taken up again; any other is only kept. */
+  constructor(host: ExecHost, directory: string, record: ExecRecord, origin: 'new' | 'loaded') {
+    this.#host = host;
+    this.#directory = directory;
+    this.#record = record;
+    this.started = new Promise((resolve, reject) => {
+      this.#onStarted = resolve;
+      this.#onNotStarted = reject;
+    });
+    this.started.catch(() => {});
+    if (record.state !== 'running' || record.request === undefined) this.#onStarted();
+    this.settled = record.state === 'running' ? this.#run(origin) : Promise.resolve();
+  }
+
+  /** False when the command never ran, so that its id means nothing. */
+  get kept(): boolean {
+    return !this.#refused;
+  }
+
+  get running(): boolean {
+    return this.#record.state === 'running';
+  }
+
+  /** Where its log is, and how much of it may be read. */
+  get logFile(): { path: string; bytes: number } {
+    return { path: framesPath(this.#directory), bytes: this.#spool?.logBytes ?? this.#record.log_bytes ?? 0 };
+  }
+
+  /** Whether this host agent has let go of it: it says no more about it. */
+  get detached(): boolean {
+    return this.#stopping.signal.reason instanceof Detached;
+  }
+
+  view(): HostExec {
+    const { id, state, exit, error, log_truncated } = this.#record;
+    return {
+      id,
+      state,
+      ...(exit === undefined ? {} : { exit }),
+      log_bytes: this.logFile.bytes,
+      log_truncated: log_truncated || (this.#spool?.truncated ?? false),
+      ...(error === undefined ? {} : { error }),
+    };
+  }
+
+  /** Returns at its end, after `timeoutMs`, or when the signal aborts. */
+  async waitForEnd(timeoutMs: number, signal?: AbortSignal): Promise<void> {
+    const until = performance.now() + timeoutMs;
+    while (this.running && !this.detached && signal?.aborted !== true) {
+      const leftMs = until - performance.now();
+      if (leftMs <= 0) return;
+      await this.changes.wait({ timeoutMs: leftMs, ...(signal === undefined ? {} : { signal }) });
+    }
+  }
+
+  /** Ends the whole process tree, what the command left in the background too. Rejects when the guest did not confirm. */
+  async kill(): Promise<void> {
+    await this.#host.guest().killExec(this.#record.id, AbortSignal.timeout(KILL_DEADLINE_MS));
+    if (!this.running) return;
+    const ended = new AbortController();
+    await Promise.race([this.settled.then(() => ended.abort()), sleep(KILLED_EXIT_MS, ended.signal).catch(() => {})]);
+    await this.stop(new AppError('vm_lost', 'it was killed and the guest sent no exit frame'));
+  }
+
+  /** Ends the spooling: the exec becomes `lost` for this reason, unless that is `Detached`. */
+  async stop(reason: Error): Promise<void> {
+    this.#stopping.abort(reason);
+    this.changes.notify();
+    await this.settled;
+  }
+
+  async #run(origin: 'new' | 'loaded'): Promise<void> {
+    try {
+      await this.#follow(origin);
+    } catch (error) {
+      if (!this.detached) await this.#fail(error);
+    } finally {
+      clearTimeout(this.#overrunTimer);
+      await this.#saving;
+      await this.#spool?.close();
+      this.changes.notify();
+    }
+  }
+
+  async #follow(origin: 'new' | 'loaded'): Promise<void> {
+    if (origin === 'new') await this.#writeDown();
+    const spool = await FrameSpool.open({
+      path: framesPath(this.#directory),
+      limitBytes: this.#record.max_log_bytes,
+      truncated: this.#record.log_truncated,
+      onTruncated: () => this.#change({ log_truncated: true }),
+      onAppended: () => this.changes.notify(),
+    });
+    this.#spool = spool;
+    if (origin === 'loaded') this.#armOverrun(this.#record.asked_at_ms);
+    const exit =
+      spool.exitInFile ??
+      (await pump(
+        {
+          execId: this.#record.id,
+          spool,
+          store: this.#host.store,
+          log: this.#host.log,
+          stdinObjectKey: this.#record.stdin_object_key,
+          guest: () => this.#host.guest(),
+          pendingSpec: () => this.#specToTell(),
+          onStarted: () => this.#confirmStart(),
+        },
+        this.#stopping.signal,
+      ));
+    this.#confirmStart();
+    await this.#change({ state: 'exited', exit, log_bytes: spool.logBytes, log_truncated: spool.truncated });
+  }
+
+  async #writeDown(): Promise<void> {
+    try {
+      await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+      await saveExecRecord(this.#directory, this.#record);
+    } catch (error) {
+      throw isDiskFull(error) ? diskFullError(error) : error;
+    }
+  }
+
+  #specToTell(): ExecSpec | undefined {
+    if (this.#record.request === undefined) return undefined;
+    this.#told = true;
+    return toGuestSpec(this.#record.request);
+  }
+
+  #confirmStart(): void {
+    if (this.#record.request === undefined) return;
+    const { request: _told, ...rest } = this.#record;
+    this.#record = rest;
+    this.#armOverrun(Date.now());
+    void this.#change({});
+    this.#onStarted();
+  }
+
+  /** A start that the guest refused, or was never asked for, leaves no trace; everything else is an end that nobody knows. */
+  async #fail(error: unknown): Promise<void> {
+    const stopped = this.#stopping.signal.aborted;
+    const refused = this.#record.request !== undefined && !stopped && (!this.#told || isRefusal(error));
+    if (!stopped && !refused) await this.#killUnseen();
+    const spool = this.#spool;
+    const change: Partial<ExecRecord> = {
+      state: 'lost',
+      error: error instanceof Error ? error.message : String(error),
+      ...(spool === undefined ? {} : { log_bytes: spool.logBytes, log_truncated: spool.truncated }),
+    };
+    if (refused) {
+      this.#refused = true;
+      this.#record = { ...this.#record, ...change };
+      await rm(this.#directory, { recursive: true, force: true });
+    } else {
+      await this.#change(change);
+      this.#host.log.warn({ err: error, exec_id: this.#record.id }, 'exec lost');
+    }
+    this.#onNotStarted(error);
+  }
+
+  /** What can no longer be followed must not run on. */
+  async #killUnseen(): Promise<void> {
+    try {
+      await this.#host.guest().killExec(this.#record.id, AbortSignal.timeout(KILL_DEADLINE_MS));
+    } catch (error) {
+      this.#host.log.warn({ err: error, exec_id: this.#record.id }, 'kill of a lost exec failed');
+    }
+  }
+
+  #armOverrun(startedAtMs: number): void {
+    const { timeout_ms } = this.#record;
+    if (timeout_ms === 0) return;
+    clearTimeout(this.#overrunTimer);
+    const leftMs = Math.max(startedAtMs + timeout_ms - Date.now(), 0) + OVERRUN_GRACE_MS;
+    this.#overrunTimer =
+      leftMs > MAX_TIMER_MS
+        ? setTimeout(() => this.#armOverrun(startedAtMs), MAX_TIMER_MS)
+        : setTimeout(() => void this.#overrun(), leftMs);
+  }
+
+  async #overrun(): Promise<void> {
+    const { id } = this.#record;
+    this.#host.log.warn({ exec_id: id }, 'exec overran its time limit: killing it from the host');
+    try {
+      await this.kill();
+    } catch (error) {
+      this.#host.log.warn({ err: error, exec_id: id }, 'guest did not confirm the kill');
+      if (this.running && !this.detached)
+        this.#host.condemn(`its guest did not answer when exec ${id} overran its time`);
+    }
+  }
+
+  /** Memory is ahead of the file, by one write at a time. What cannot be written is lost with this process only. */
+  #change(change: Partial<ExecRecord>): Promise<void> {
+    this.#record = { ...this.#record, ...change };
+    const record = this.#record;
+    this.#saving = this.#saving
+      .then(() => saveExecRecord(this.#directory, record))
+      .catch((error: unknown) => {
+        this.#host.log.error({ err: error, exec_id: record.id }, 'exec record not saved');
+      });
+    return this.#saving;
+  }
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof AppError && (error.code === 'invalid_argument' || error.code === 'payload_too_large');
+}

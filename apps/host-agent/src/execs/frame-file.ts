@@ -1,0 +1,74 @@
+/** Reading an exec's log: a file of whole frames. */
+import { createReadStream } from 'node:fs';
+import { FRAME_HEADER_BYTES, type Frame, FrameParser, frameType } from '@fuse/contract';
+import type { GuestExecExit } from '@fuse/host-protocol';
+import { parseExit } from './frame-sieve.ts';
+
+const READ_BYTES = 256 * 1024;
+
+/** The whole frames among the first `endBytes` of the file. */
+export async function* framesOfFile(path: string, endBytes: number, signal?: AbortSignal): AsyncGenerator<Frame> {
+  if (endBytes === 0) return;
+  const parser = new FrameParser();
+  const bytes = createReadStream(path, {
+    end: endBytes - 1,
+    highWaterMark: READ_BYTES,
+    ...(signal === undefined ? {} : { signal }),
+  });
+  for await (const chunk of bytes) yield* parser.push(chunk as Uint8Array); // no encoding is set: Buffers
+}
+
+export interface FrameFileSummary {
+  /** Where the last whole frame ends; bytes beyond are of a write that was cut. */
+  wholeBytes: number;
+  exit?: GuestExecExit;
+}
+
+export async function summarizeFrameFile(path: string, sizeBytes: number): Promise<FrameFileSummary> {
+  let wholeBytes = 0;
+  for await (const frame of framesOfFile(path, sizeBytes)) {
+    wholeBytes += FRAME_HEADER_BYTES + frame.payload.length;
+    if (frame.type === frameType.exit) return { wholeBytes, exit: parseExit(frame.payload) };
+  }
+  return { wholeBytes };
+}
+
+export interface StreamHeads {
+  stdout: Buffer;
+  stderr: Buffer;
+}
+
+/** The first `limitBytes` of each stream. Reads no further than it must. */
+export async function readHeads(path: string, endBytes: number, limitBytes: number): Promise<StreamHeads> {
+  const heads = { stdout: new Head(limitBytes), stderr: new Head(limitBytes) };
+  for await (const frame of framesOfFile(path, endBytes)) {
+    if (frame.type === frameType.stdout) heads.stdout.add(frame.payload);
+    if (frame.type === frameType.stderr) heads.stderr.add(frame.payload);
+    if (heads.stdout.full && heads.stderr.full) break;
+  }
+  return { stdout: heads.stdout.bytes(), stderr: heads.stderr.bytes() };
+}
+
+class Head {
+  readonly #chunks: Uint8Array[] = [];
+  #room: number;
+
+  constructor(limitBytes: number) {
+    this.#room = limitBytes;
+  }
+
+  get full(): boolean {
+    return this.#room === 0;
+  }
+
+  add(payload: Uint8Array): void {
+    if (this.full) return;
+    const taken = payload.subarray(0, this.#room);
+    this.#chunks.push(taken);
+    this.#room -= taken.length;
+  }
+
+  bytes(): Buffer {
+    return Buffer.concat(this.#chunks);
+  }
+}

@@ -1,0 +1,104 @@
+import { appendFile, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { encodeFrame, frameType } from '@fuse/contract';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readHeads } from './frame-file.ts';
+import { FrameSpool } from './frame-spool.ts';
+
+const stdout = (text: string) => encodeFrame(frameType.stdout, Buffer.from(text));
+const stderr = (text: string) => encodeFrame(frameType.stderr, Buffer.from(text));
+const exit = { exit_code: 0, timed_out: false, oom_killed: false, stdout_bytes: 3, stderr_bytes: 0, duration_ms: 1 };
+const exitFrame = encodeFrame(frameType.exit, Buffer.from(JSON.stringify(exit)));
+
+let directory: string;
+let path: string;
+let events: string[];
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'fuse-spool-'));
+  path = join(directory, 'frames');
+  events = [];
+});
+afterEach(() => rm(directory, { recursive: true }));
+
+const open = (limitBytes = 1_000, truncated = false) =>
+  FrameSpool.open({
+    path,
+    limitBytes,
+    truncated,
+    onTruncated: async () => {
+      events.push(`truncated, ${(await readFile(path)).length} bytes in the log`);
+    },
+    onAppended: () => events.push('appended'),
+  });
+
+describe('FrameSpool', () => {
+  it('takes up a log where another process left it, without the half frame at its end', async () => {
+    const first = await open();
+    await first.take(stdout('one'));
+    await first.take(stderr('two').subarray(0, 9));
+    await first.close();
+    await appendFile(path, stderr('two').subarray(0, 9));
+
+    const second = await open();
+    expect(second.logBytes).toBe(stdout('one').length);
+    expect(second.resumeAt(0)).toBe(stdout('one').length);
+    await second.take(stderr('two'));
+    await second.close();
+    expect(await readFile(path)).toEqual(Buffer.concat([stdout('one'), stderr('two')]));
+  });
+
+  it('finds the exit that it had written before it could say so', async () => {
+    const first = await open();
+    expect(await first.take(Buffer.concat([stdout('one'), exitFrame]))).toEqual(exit);
+    await first.close();
+    const second = await open();
+    expect(second.exitInFile).toEqual(exit);
+    await second.close();
+  });
+
+  it('says that it cuts before it writes the cut frame', async () => {
+    const spool = await open(stdout('one').length + 10);
+    await spool.take(stdout('one'));
+    await spool.take(stdout('twotwo'));
+    await spool.close();
+    expect(events).toEqual(['appended', `truncated, ${stdout('one').length} bytes in the log`, 'appended']);
+    expect(await readFile(path)).toEqual(Buffer.concat([stdout('one'), stdout('tw')]));
+  });
+
+  it('asks for what the guest still keeps once its log was cut', async () => {
+    const first = await open(stdout('one').length);
+    await first.take(stdout('one'));
+    await first.take(stdout('dropped'));
+    const dropped = stdout('dropped').length;
+    await first.close();
+
+    const second = await open(stdout('one').length, true);
+    expect(second.resumeAt(stdout('one').length + dropped)).toBe(stdout('one').length + dropped);
+    expect(await second.take(exitFrame)).toEqual(exit);
+    await second.close();
+    expect(await readFile(path)).toEqual(Buffer.concat([stdout('one'), exitFrame]));
+  });
+
+  it('never leaves a hole when the guest has let go of bytes that the log lacks', async () => {
+    const spool = await open();
+    await spool.take(stdout('one'));
+    expect(spool.resumeAt(5_000)).toBe(5_000);
+    await spool.take(Buffer.concat([stdout('later'), exitFrame]));
+    await spool.close();
+    expect(spool.truncated).toBe(true);
+    expect(await readFile(path)).toEqual(Buffer.concat([stdout('one'), exitFrame]));
+  });
+});
+
+describe('readHeads', () => {
+  it('gives the head of each stream, bounded on its own', async () => {
+    const spool = await open();
+    for (const frame of [stdout('abc'), stderr('12'), stdout('def'), stderr('34'), exitFrame]) await spool.take(frame);
+    await spool.close();
+    const heads = await readHeads(path, spool.logBytes, 4);
+    expect([heads.stdout.toString(), heads.stderr.toString()]).toEqual(['abcd', '1234']);
+    expect((await readHeads(path, spool.logBytes, 0)).stdout.length).toBe(0);
+    expect((await readHeads(path, 0, 10)).stdout.length).toBe(0);
+  });
+});

@@ -1,0 +1,14 @@
+import type { FastifyReply } from 'fastify';
+
+/** Aborts when the caller is gone before it has its answer, or the host agent stops. */
+export function callerSignal(reply: FastifyReply, stopping: AbortSignal): AbortSignal {
+  const caller = new AbortController();
+  const onStopping = () => caller.abort(stopping.reason);
+  if (stopping.aborted) onStopping();
+  stopping.addEventListener('abort', onStopping, { once: true });
+  reply.raw.once('close', () => {
+    stopping.removeEventListener('abort', onStopping);
+    if (!reply.raw.writableFinished) caller.abort(new Error('the caller has gone'));
+  });
+  return caller.signal;
+}

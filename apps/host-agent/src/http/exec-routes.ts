@@ -1,0 +1,80 @@
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { HostExec, HostExecResult, StartExec, VmId } from '@fuse/host-protocol';
+import { z } from 'zod';
+import { ExecId } from '../execs/exec-record.ts';
+import { execResult } from '../execs/exec-result.ts';
+import { followLog } from '../execs/follow-log.ts';
+import { callerSignal } from './caller-signal.ts';
+import type { App, HttpParts } from './server.ts';
+
+const ExecParams = z.object({ id: VmId, eid: ExecId });
+const START_BODY_LIMIT_BYTES = 32 * 1024 * 1024;
+const MAX_WAIT_MS = 60_000;
+const MAX_RESULT_BYTES = 16 * 1024 * 1024;
+
+const wholeNumber = z.coerce.number().int().nonnegative();
+const WaitQuery = z.object({ wait_ms: wholeNumber.default(0) });
+const ResultQuery = z.object({ limit: wholeNumber.max(MAX_RESULT_BYTES).default(262_144) });
+const LogQuery = z.object({ offset: wholeNumber.default(0), follow: z.enum(['0', '1']).default('0') });
+
+export function execRoutes(app: App, { vms, stopping }: HttpParts): void {
+  app.put(
+    '/v1/vms/:id/execs/:eid',
+    {
+      schema: { params: ExecParams, body: StartExec, response: { 200: HostExec, 201: HostExec } },
+      bodyLimit: START_BODY_LIMIT_BYTES,
+    },
+    async (request, reply) => {
+      const { id, eid } = request.params;
+      const { exec, created } = await vms.get(id).startExec(eid, request.body);
+      return reply.code(created ? 201 : 200).send(exec.view());
+    },
+  );
+
+  app.get(
+    '/v1/vms/:id/execs/:eid',
+    { schema: { params: ExecParams, querystring: WaitQuery, response: { 200: HostExec } } },
+    async (request, reply) => {
+      const exec = await vms.get(request.params.id).exec(request.params.eid);
+      const waitMs = Math.min(request.query.wait_ms, MAX_WAIT_MS);
+      if (waitMs > 0) await exec.waitForEnd(waitMs, callerSignal(reply, stopping));
+      return exec.view();
+    },
+  );
+
+  app.get(
+    '/v1/vms/:id/execs/:eid/result',
+    { schema: { params: ExecParams, querystring: ResultQuery, response: { 200: HostExecResult } } },
+    async (request) => execResult(await vms.get(request.params.id).exec(request.params.eid), request.query.limit),
+  );
+
+  app.get(
+    '/v1/vms/:id/execs/:eid/log',
+    { schema: { params: ExecParams, querystring: LogQuery } },
+    async (request, reply) => {
+      const exec = await vms.get(request.params.id).exec(request.params.eid);
+      const log = followLog(exec, {
+        offset: request.query.offset,
+        follow: request.query.follow === '1',
+        signal: callerSignal(reply, stopping),
+      });
+      // By hand: the head goes out before the first byte of output, and an error cuts the connection, so that nobody takes it for an end.
+      reply.hijack();
+      reply.raw.writeHead(200, { 'content-type': 'application/octet-stream', 'cache-control': 'no-store' });
+      reply.raw.flushHeaders();
+      await pipeline(Readable.from(log, { objectMode: false }), reply.raw).catch((error: unknown) =>
+        request.log.debug({ err: error, request_id: request.id }, 'log stream cut'),
+      );
+    },
+  );
+
+  app.delete(
+    '/v1/vms/:id/execs/:eid',
+    { schema: { params: ExecParams, response: { 204: z.undefined() } } },
+    async (request, reply) => {
+      await vms.get(request.params.id).killExec(request.params.eid);
+      return reply.code(204).send();
+    },
+  );
+}

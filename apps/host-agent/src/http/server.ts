@@ -1,0 +1,82 @@
+/** The host agent's HTTP interface: packages/host-protocol/src/host.ts, word for word. */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { AppError, toEnvelope } from '@fuse/contract';
+import type { HostCapacityReport } from '@fuse/host-protocol';
+import type { ObjectStore } from '@fuse/object-store';
+import { type Logger, newRequestId } from '@fuse/runtime';
+import fastify, { type FastifyInstance, type RawServerDefault } from 'fastify';
+import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
+import type { Assets } from '../images/assets.ts';
+import type { Vms } from '../vms/vms.ts';
+import { bearerCheck } from './auth.ts';
+import { answerError } from './errors.ts';
+import { execRoutes } from './exec-routes.ts';
+import { fileRoutes } from './file-routes.ts';
+import { hostRoutes } from './host-routes.ts';
+import { vmRoutes } from './vm-routes.ts';
+
+export type App = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse<IncomingMessage>,
+  Logger,
+  ZodTypeProvider
+>;
+
+export interface HttpParts {
+  log: Logger;
+  token: string;
+  vms: Vms;
+  store: ObjectStore;
+  assets: Assets;
+  capacity: () => HostCapacityReport;
+  /** Aborts when the host agent stops: whoever waits or follows is let go. */
+  stopping: AbortSignal;
+}
+
+export const HEALTH_PATH = '/v1/health';
+const BODY_LIMIT_BYTES = 64 * 1024;
+
+export function createHttpServer(parts: HttpParts): App {
+  const app: App = fastify({
+    loggerInstance: parts.log,
+    disableRequestLogging: true,
+    genReqId: newRequestId,
+    bodyLimit: BODY_LIMIT_BYTES,
+    // Longer than the orchestrator keeps an idle connection, so that it is never cut while a request is on its way.
+    keepAliveTimeout: 120_000,
+    exposeHeadRoutes: false,
+    requestTimeout: 0,
+    forceCloseConnections: 'idle',
+    return503OnClosing: false,
+  }).withTypeProvider<ZodTypeProvider>();
+  app.setValidatorCompiler(validatorCompiler);
+  app.setSerializerCompiler(serializerCompiler);
+  app.setErrorHandler(answerError);
+  app.setNotFoundHandler((request, reply) =>
+    reply.code(404).send(toEnvelope(new AppError('route_not_found', `there is no ${request.method} ${request.url}`))),
+  );
+
+  const checkBearer = bearerCheck(parts.token);
+  app.addHook('onRequest', async (request) => {
+    if (request.routeOptions.url !== HEALTH_PATH) checkBearer(request.headers.authorization);
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    const line = {
+      request_id: request.id,
+      method: request.method,
+      path: request.url,
+      status: reply.statusCode,
+      duration_ms: Math.round(reply.elapsedTime * 10) / 10,
+    };
+    if (request.method === 'GET') request.log.debug(line, 'request');
+    else request.log.info(line, 'request');
+  });
+
+  hostRoutes(app, parts);
+  vmRoutes(app, parts);
+  execRoutes(app, parts);
+  fileRoutes(app, parts);
+  return app;
+}

@@ -1,0 +1,44 @@
+import { CreateVm, HostVm, VmId } from '@fuse/host-protocol';
+import { z } from 'zod';
+import type { App, HttpParts } from './server.ts';
+
+const VmParams = z.object({ id: VmId });
+/** Environment variables may be large. */
+const CREATE_BODY_LIMIT_BYTES = 32 * 1024 * 1024;
+
+export function vmRoutes(app: App, { vms }: HttpParts): void {
+  app.get('/v1/vms', { schema: { response: { 200: z.object({ vms: z.array(HostVm) }) } } }, async () => ({
+    vms: vms.list(),
+  }));
+
+  app.put(
+    '/v1/vms/:id',
+    {
+      schema: { params: VmParams, body: CreateVm, response: { 200: HostVm, 201: HostVm } },
+      bodyLimit: CREATE_BODY_LIMIT_BYTES,
+    },
+    async (request, reply) => {
+      const { vm, created } = await vms.put(request.params.id, request.body);
+      return reply.code(created ? 201 : 200).send(vm);
+    },
+  );
+
+  app.get('/v1/vms/:id', { schema: { params: VmParams, response: { 200: HostVm } } }, async (request) =>
+    vms.get(request.params.id).view(),
+  );
+
+  app.delete(
+    '/v1/vms/:id',
+    {
+      schema: {
+        params: VmParams,
+        response: { 200: z.object({ destroyed: z.boolean(), destroy_ms: z.number() }) },
+      },
+    },
+    async (request) => {
+      const from = performance.now();
+      const destroyed = await vms.destroy(request.params.id);
+      return { destroyed, destroy_ms: Math.round((performance.now() - from) * 10) / 10 };
+    },
+  );
+}

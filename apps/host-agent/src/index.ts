@@ -1,0 +1,9 @@
+export { createHostAgent, type HostAgent, type HostAgentDeps } from './app.ts';
+export {
+  ConfigError,
+  DEFAULT_STORAGE_RESERVE_MB,
+  defaultCapacity,
+  type HostAgentConfig,
+  loadConfig as loadHostAgentConfig,
+} from './config.ts';
+export { main } from './main.ts';

@@ -1,0 +1,21 @@
+import { AppError } from '@fuse/contract';
+import { createLogger, waitForStopSignal } from '@fuse/runtime';
+import { createHostAgent } from './app.ts';
+import { ConfigError, loadConfig } from './config.ts';
+
+/** Runs until a stop signal. Returns the exit code. */
+export async function main(variables: Record<string, string | undefined>): Promise<number> {
+  try {
+    const config = loadConfig(variables);
+    const log = createLogger({ name: 'host-agent', level: config.logLevel });
+    const stopped = waitForStopSignal();
+    await using _agent = await createHostAgent(config, { log });
+    log.info({ signal: await stopped }, 'host agent stopping');
+    return 0;
+  } catch (error) {
+    if (!(error instanceof ConfigError || error instanceof AppError)) throw error;
+    const hint = error instanceof AppError && error.hint !== undefined ? `\nhint: ${error.hint}` : '';
+    process.stderr.write(`${error.message}${hint}\n`);
+    return 1;
+  }
+}
