@@ -1,0 +1,111 @@
+// Command fused is the guest agent: PID 1 of a Fuse VM. It makes the machine from what the kernel gives, then answers the host.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fuse/guest/internal/accounts"
+	"fuse/guest/internal/boot"
+	"fuse/guest/internal/cgroup"
+	"fuse/guest/internal/channel"
+	"fuse/guest/internal/exec"
+	"fuse/guest/internal/identity"
+	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/reaper"
+	"fuse/guest/internal/server"
+)
+
+// version is set by the linker: -X main.version=…
+var version = "dev"
+
+const (
+	portWait         = 15 * time.Second
+	agentMemoryBytes = 64 << 20
+	// Output that the host has not acknowledged, of all execs: a part of the machine's memory within these bounds.
+	outputShare    = 16
+	outputMinBytes = 8 << 20
+	outputMaxBytes = 256 << 20
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "fused is PID 1 of a Fuse guest; it does nothing elsewhere")
+		os.Exit(2)
+	}
+	boot.IgnoreSignals()
+	runtime.GOMAXPROCS(min(runtime.NumCPU(), 2))
+	debug.SetMemoryLimit(agentMemoryBytes)
+	err := boot.Early()
+	logger := log.New(kernelLog(), "fused: ", 0)
+	if err == nil {
+		err = run(logger)
+	}
+	// PID 1 must not return. A machine that the host cannot reach is of no use: it goes off, and the host sees that.
+	logger.Printf("giving up: %v", err)
+	unix.Sync()
+	for {
+		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+		time.Sleep(time.Second)
+	}
+}
+
+func kernelLog() *os.File {
+	file, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
+	if err != nil {
+		return os.Stderr
+	}
+	return file
+}
+
+func run(logger *log.Logger) error {
+	machine, err := boot.Run()
+	if err != nil {
+		return err
+	}
+	registry, err := newRegistry(machine)
+	if err != nil {
+		return err
+	}
+	port, err := channel.FindVirtioPort(protocol.PortName, machine.Devices, time.Now().Add(portWait))
+	if err != nil {
+		return err
+	}
+	listener := channel.Listen(port, protocol.Greeting, func(err error) { logger.Printf("guest channel: %v", err) })
+	agent := &server.Agent{Execs: registry, Machine: identity.New(machine.Random), Version: version}
+	if err := server.New(agent, logger).Serve(listener); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return errors.New("the server ended")
+}
+
+func newRegistry(machine *boot.Machine) (*exec.Registry, error) {
+	memoryBytes, err := boot.MemoryBytes()
+	if err != nil {
+		return nil, err
+	}
+	limits, err := boot.ExecLimits(memoryBytes)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := cgroup.NewTree(machine.Cgroups, limits)
+	if err != nil {
+		return nil, err
+	}
+	if err := boot.RaiseOpenFiles(); err != nil {
+		return nil, err
+	}
+	return exec.NewRegistry(exec.Options{
+		Forker:            &exec.Forker{Reaper: reaper.Start(), OOMScore: machine.OOMScore},
+		NewGroup:          func() (exec.Group, error) { return tree.New() },
+		Users:             accounts.System,
+		OutputBudgetBytes: min(max(memoryBytes/outputShare, outputMinBytes), outputMaxBytes),
+	}), nil
+}

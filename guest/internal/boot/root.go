@@ -1,0 +1,89 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	imageDevice = "/dev/vda"
+	diskDevice  = "/dev/vdb"
+	deviceDelay = 2 * time.Millisecond
+)
+
+// enterRoot stacks the machine's own disk over the image and makes that the root of everything. The initramfs stays beneath, empty.
+func enterRoot(deadline time.Time) error {
+	for _, device := range []string{imageDevice, diskDevice} {
+		if err := awaitDevice(device, deadline); err != nil {
+			return err
+		}
+	}
+	if err := mountImage("/image"); err != nil {
+		return err
+	}
+	disk := mount{source: diskDevice, target: "/disk", kind: "ext4", flags: unix.MS_NOATIME}
+	if err := disk.attach(); err != nil {
+		return err
+	}
+	for _, name := range []string{"/disk/upper", "/disk/work"} {
+		if err := os.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+	}
+	root := mount{
+		source: "fuse", target: "/root.new", kind: "overlay", flags: unix.MS_NOATIME,
+		data: "lowerdir=/image,upperdir=/disk/upper,workdir=/disk/work",
+	}
+	if err := root.attach(); err != nil {
+		return err
+	}
+	return switchRoot(root.target)
+}
+
+func awaitDevice(device string, deadline time.Time) error {
+	for {
+		_, err := os.Stat(device)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, os.ErrNotExist) || time.Now().After(deadline) {
+			return fmt.Errorf("wait for disk: %w", err)
+		}
+		time.Sleep(deviceDelay)
+	}
+}
+
+func mountImage(target string) error {
+	var failures []error
+	for _, kind := range []string{"erofs", "squashfs"} {
+		err := mount{source: imageDevice, target: target, kind: kind, flags: unix.MS_RDONLY}.attach()
+		if err == nil {
+			return nil
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+func switchRoot(target string) error {
+	for _, name := range []string{"/dev", "/proc", "/sys"} {
+		if err := unix.Unmount(name, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", name, err)
+		}
+	}
+	os.Remove("/init")
+	if err := unix.Chdir(target); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move root: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return unix.Chdir("/")
+}

@@ -1,0 +1,157 @@
+// Package exec runs commands for the host. An exec is one command with its whole process tree in a cgroup of its own; its output is a
+// stream of frames that is kept until the host acknowledges it, so a host that loses the channel goes on where it was.
+//
+//	starting ──▶ running ──(leader ends, pipes drained)──▶ ended ──(DELETE, or 1 000 newer ones)──▶ forgotten
+//
+// An exec ends when its leader does. Background children live on unless the spec or a timeout says otherwise; what they write from
+// then on is thrown away.
+package exec
+
+import (
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fuse/guest/internal/frames"
+	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/reaper"
+)
+
+const (
+	emptyWait = 2 * time.Second
+	// How long a conversation has to take the exit frame of an exec that is being deleted.
+	farewellWait = 250 * time.Millisecond
+	emptyDelay   = 2 * time.Millisecond
+)
+
+// Exec is one command that was started.
+type Exec struct {
+	id      string
+	spec    protocol.ExecSpec
+	pid     int
+	started time.Time
+	group   Group
+	reaper  *reaper.Reaper
+	ring    *ring
+	stdin   *stdin
+	pumps   [2]*pump
+
+	timedOut atomic.Bool
+	ended    chan struct{} // closed once the exit frame is in the ring
+	exit     protocol.ExecExit
+
+	talk conversationSlot
+}
+
+func newExec(id string, spec protocol.ExecSpec, p *process, group Group, reaper *reaper.Reaper, b *budget) *Exec {
+	e := &Exec{
+		id: id, spec: spec, pid: p.pid, started: time.Now(), group: group, reaper: reaper,
+		ring: newRing(b), stdin: &stdin{pipe: p.stdin, closed: p.stdin == nil}, ended: make(chan struct{}),
+	}
+	e.pumps = [2]*pump{startPump(frames.Stdout, p.stdout, e.ring), startPump(frames.Stderr, p.stderr, e.ring)}
+	return e
+}
+
+// supervise sees the exec through from its start to its exit frame.
+func (e *Exec) supervise(ended <-chan reaper.Status) {
+	status := e.awaitLeader(ended)
+	duration := time.Since(e.started)
+	e.stdin.close()
+	if e.spec.KillOnExit || e.timedOut.Load() {
+		e.killAll()
+	}
+	for _, pump := range e.pumps {
+		pump.finish()
+	}
+	for _, pump := range e.pumps {
+		<-pump.drained
+	}
+	e.exit = exitOf(status)
+	e.exit.TimedOut = e.timedOut.Load()
+	e.exit.OOMKilled = e.group.OOMKills() > 0
+	e.exit.StdoutBytes, e.exit.StderrBytes = e.pumps[0].bytes, e.pumps[1].bytes
+	e.exit.DurationMs = duration.Milliseconds()
+	payload, err := json.Marshal(e.exit)
+	if err != nil {
+		panic(err) // of a struct of plain fields
+	}
+	e.ring.finish(payload)
+	close(e.ended)
+	e.group.Release()
+}
+
+func (e *Exec) awaitLeader(ended <-chan reaper.Status) reaper.Status {
+	var expiry <-chan time.Time
+	if e.spec.TimeoutMs > 0 {
+		timer := time.NewTimer(time.Duration(e.spec.TimeoutMs) * time.Millisecond)
+		defer timer.Stop()
+		expiry = timer.C
+	}
+	select {
+	case status := <-ended:
+		return status
+	case <-expiry:
+	}
+	select {
+	case status := <-ended:
+		return status
+	default:
+	}
+	e.timedOut.Store(true)
+	e.group.Kill()
+	return <-ended
+}
+
+// killAll kills every process of the exec and waits, within a bound, until none is left.
+func (e *Exec) killAll() {
+	e.group.Kill()
+	for deadline := time.Now().Add(emptyWait); e.group.Populated() && time.Now().Before(deadline); {
+		time.Sleep(emptyDelay)
+	}
+}
+
+// Signal sends a signal to the leader's process group; one that has ended is let be.
+func (e *Exec) Signal(signal unix.Signal) { _ = e.reaper.Signal(e.pid, signal) }
+
+// Ack lets go of every byte of the frame stream below offset.
+func (e *Exec) Ack(offset int64) error { return ringFault(e.ring.ack(offset)) }
+
+func (e *Exec) running() bool {
+	select {
+	case <-e.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (e *Exec) Status() protocol.ExecStatus {
+	status := protocol.ExecStatus{ID: e.id, Pid: e.pid, Running: e.running()}
+	status.StdinBytes, status.StdinClosed = e.stdin.state()
+	status.OffsetAcked, status.OffsetEnd = e.ring.offsets()
+	if !status.Running {
+		exit := e.exit
+		status.Exit = &exit
+	}
+	return status
+}
+
+// destroy kills the whole process tree and lets every conversation go.
+func (e *Exec) destroy() {
+	e.killAll()
+	select {
+	case <-e.ended:
+	case <-time.After(farewellWait):
+	}
+	e.ring.abandon()
+}
+
+func exitOf(status reaper.Status) protocol.ExecExit {
+	if status.Signaled() {
+		number := status.Signal()
+		return protocol.ExecExit{ExitCode: 128 + int(number), Signal: signalName(number)}
+	}
+	return protocol.ExecExit{ExitCode: status.ExitStatus()}
+}

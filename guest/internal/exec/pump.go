@@ -1,0 +1,162 @@
+package exec
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fuse/guest/internal/frames"
+)
+
+const (
+	pumpFirstBytes = 4 << 10
+	pumpMaxBytes   = 32 << 10
+	// What a pipe holds.
+	discardMaxBytes = 64 << 10
+	// A background child that writes without end gets its pipe emptied this often: it never blocks for long and never starves others.
+	discardInterval = 5 * time.Millisecond
+)
+
+var pumpBuffers = sync.Pool{New: func() any { return new([pumpMaxBytes]byte) }}
+
+// pump carries one output pipe into the ring. It goes through three stages: while the leader lives it forwards everything; once finish was
+// called it forwards what the pipe holds at that moment and closes `drained`; then it throws away what background children write,
+// until the last of them is gone.
+type pump struct {
+	kind    frames.Type
+	pipe    *os.File
+	ring    *ring
+	bytes   int64 // forwarded; read it after drained is closed
+	drained chan struct{}
+}
+
+func startPump(kind frames.Type, pipe *os.File, to *ring) *pump {
+	p := &pump{kind: kind, pipe: pipe, ring: to, drained: make(chan struct{})}
+	go p.run()
+	return p
+}
+
+// finish tells the pump that the leader has ended.
+func (p *pump) finish() { p.pipe.SetReadDeadline(time.Unix(1, 0)) }
+
+func (p *pump) run() {
+	defer p.pipe.Close()
+	raw, err := p.pipe.SyscallConn()
+	if err != nil {
+		close(p.drained)
+		return
+	}
+	err = p.forward(raw, true, -1)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		p.pipe.SetReadDeadline(time.Time{})
+		err = p.forward(raw, false, p.queued(raw))
+	}
+	close(p.drained)
+	if err == nil || errors.Is(err, errAbandoned) {
+		p.discard(raw)
+	}
+}
+
+// forward moves bytes until the pipe ends (io.EOF), a deadline passes, or, unless it is to wait, `limit` bytes are through (nil).
+func (p *pump) forward(raw syscall.RawConn, wait bool, limit int) error {
+	size := pumpFirstBytes
+	for limit != 0 {
+		room, err := p.ring.reserve(size)
+		if err != nil {
+			return err
+		}
+		most := room
+		if limit > 0 {
+			most = min(most, limit)
+		}
+		n, err := p.forwardOnce(raw, room, most, wait)
+		if err != nil {
+			return err
+		}
+		if n == size {
+			size = min(2*size, pumpMaxBytes)
+		}
+		if limit > 0 {
+			limit -= n
+		}
+	}
+	return nil
+}
+
+// forwardOnce reads at most `most` bytes into the `room` that was reserved for them.
+func (p *pump) forwardOnce(raw syscall.RawConn, room, most int, wait bool) (int, error) {
+	var n int
+	var readErr error
+	var payload []byte
+	buffer := (*[pumpMaxBytes]byte)(nil)
+	waitErr := raw.Read(func(fd uintptr) bool {
+		buffer = pumpBuffers.Get().(*[pumpMaxBytes]byte)
+		n, readErr = readPipe(int(fd), buffer[:most])
+		if readErr == unix.EAGAIN && wait {
+			pumpBuffers.Put(buffer)
+			buffer = nil
+			return false
+		}
+		payload = buffer[:n]
+		return true
+	})
+	p.ring.commit(room, p.kind, payload)
+	if buffer != nil {
+		pumpBuffers.Put(buffer)
+	}
+	p.bytes += int64(len(payload))
+	switch {
+	case waitErr != nil:
+		return 0, waitErr
+	case readErr != nil:
+		return 0, readErr
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func readPipe(fd int, buffer []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, buffer)
+		if err == unix.EINTR {
+			continue
+		}
+		return max(n, 0), err
+	}
+}
+
+// queued is the number of bytes in the pipe now.
+func (p *pump) queued(raw syscall.RawConn) int {
+	size := 0
+	raw.Control(func(fd uintptr) {
+		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			size = n
+		}
+	})
+	return size
+}
+
+func (p *pump) discard(raw syscall.RawConn) {
+	buffer := make([]byte, 4<<10)
+	for {
+		n := 0
+		err := raw.Read(func(fd uintptr) bool {
+			var readErr error
+			n, readErr = readPipe(int(fd), buffer)
+			return readErr != unix.EAGAIN
+		})
+		if err != nil || n == 0 {
+			return
+		}
+		if n == len(buffer) {
+			buffer = make([]byte, min(2*len(buffer), discardMaxBytes))
+			time.Sleep(discardInterval)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+// Package identity makes a restored machine a new one: its clock, its random numbers, its names. All VMs of one template wake with the same
+// memory, so whatever should differ between them is set here before the machine is handed over.
+package identity
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"fuse/guest/internal/fault"
+	"fuse/guest/internal/protocol"
+)
+
+const (
+	entropyBytes = 64
+	// _IOW('R', 3, int[2]) and _IO('R', 7) of linux/random.h.
+	rndAddEntropy = 0x40085203
+	rndReseedCRNG = 0x5207
+)
+
+var (
+	validHostname  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	validMachineID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+)
+
+// Machine is the identity of the running machine.
+type Machine struct {
+	random *os.File
+
+	mu         sync.Mutex
+	generation int64
+}
+
+// New needs the kernel's generator open for writing.
+func New(random *os.File) *Machine { return &Machine{random: random} }
+
+// Generation is the number of the last confirmed identity; 0 before the first.
+func (m *Machine) Generation() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.generation
+}
+
+// Assume takes the identity on. It returns without an error only when all of it is in force.
+func (m *Machine) Assume(id protocol.Identity) (protocol.IdentityConfirmed, error) {
+	unixNs, entropy, err := parse(id)
+	if err != nil {
+		return protocol.IdentityConfirmed{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if id.Generation < m.generation {
+		return protocol.IdentityConfirmed{}, fault.New(fault.Conflict, "generation %d is older than %d, which is in force", id.Generation, m.generation)
+	}
+	clock := unix.NsecToTimespec(unixNs)
+	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &clock); err != nil {
+		return protocol.IdentityConfirmed{}, fmt.Errorf("set clock: %w", err)
+	}
+	if err := reseed(m.random, entropy); err != nil {
+		return protocol.IdentityConfirmed{}, err
+	}
+	if err := rename(id); err != nil {
+		return protocol.IdentityConfirmed{}, err
+	}
+	m.generation = id.Generation
+	return protocol.IdentityConfirmed{
+		Generation: id.Generation,
+		TimeUnixNs: strconv.FormatInt(time.Now().UnixNano(), 10),
+		Hostname:   id.Hostname,
+	}, nil
+}
+
+func parse(id protocol.Identity) (unixNs int64, entropy []byte, err error) {
+	unixNs, err = strconv.ParseInt(id.TimeUnixNs, 10, 64)
+	if err != nil || unixNs <= 0 {
+		return 0, nil, invalid("time_unix_ns", "must be nanoseconds since the epoch in decimal")
+	}
+	entropy, err = base64.StdEncoding.DecodeString(id.EntropyBase64)
+	if err != nil || len(entropy) != entropyBytes {
+		return 0, nil, invalid("entropy_base64", "must be 64 bytes in base64")
+	}
+	if !validHostname.MatchString(id.Hostname) {
+		return 0, nil, invalid("hostname", "must be one label of lower-case letters, digits and inner hyphens")
+	}
+	if !validMachineID.MatchString(id.MachineID) {
+		return 0, nil, invalid("machine_id", "must be 32 lower-case hex digits")
+	}
+	if id.Generation <= 0 {
+		return 0, nil, invalid("generation", "must be positive")
+	}
+	return unixNs, entropy, nil
+}
+
+func invalid(field, problem string) error {
+	return fault.New(fault.InvalidArgument, "%s %s", field, problem).With("field", field)
+}
+
+// reseed credits the bytes to the kernel's generator and makes it use them at once: until its own next reseed, forks would go on with equal keys.
+func reseed(random *os.File, entropy []byte) error {
+	pool := struct {
+		bits, size int32
+		bytes      [entropyBytes]byte
+	}{bits: entropyBytes * 8, size: entropyBytes}
+	copy(pool.bytes[:], entropy)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, random.Fd(), rndAddEntropy, uintptr(unsafe.Pointer(&pool))); errno != 0 {
+		return fmt.Errorf("add entropy: %w", errno)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, random.Fd(), rndReseedCRNG, 0); errno != 0 {
+		return fmt.Errorf("reseed the random generator: %w", errno)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+// Package protocol holds the JSON bodies between host and guest, as packages/host-protocol/src/guest.ts defines them. The golden vectors
+// in packages/host-protocol/golden hold both sides to the same bytes.
+package protocol
+
+const (
+	PortName        = "fuse.guest.0"
+	Greeting        = "FUSE/1 ready\n"
+	Version         = 1
+	ExecWindowBytes = 1 << 20
+)
+
+type Health struct {
+	Protocol     int    `json:"protocol"`
+	AgentVersion string `json:"agent_version"`
+	Kernel       string `json:"kernel"`
+	BootID       string `json:"boot_id"`
+	UptimeMs     int64  `json:"uptime_ms"`
+	Generation   int64  `json:"generation"`
+	Execs        int    `json:"execs"`
+}
+
+type Identity struct {
+	TimeUnixNs    string `json:"time_unix_ns"`
+	EntropyBase64 string `json:"entropy_base64"`
+	Hostname      string `json:"hostname"`
+	MachineID     string `json:"machine_id"`
+	Generation    int64  `json:"generation"`
+}
+
+type IdentityConfirmed struct {
+	Generation int64  `json:"generation"`
+	TimeUnixNs string `json:"time_unix_ns"`
+	Hostname   string `json:"hostname"`
+}
+
+type ExecSpec struct {
+	Argv       []string          `json:"argv"`
+	Env        map[string]string `json:"env,omitempty"`
+	Cwd        string            `json:"cwd,omitempty"`
+	User       string            `json:"user,omitempty"`
+	TimeoutMs  int64             `json:"timeout_ms,omitempty"`
+	Stdin      bool              `json:"stdin"`
+	KillOnExit bool              `json:"kill_on_exit,omitempty"`
+}
+
+type ExecExit struct {
+	ExitCode    int    `json:"exit_code"`
+	Signal      string `json:"signal,omitempty"`
+	TimedOut    bool   `json:"timed_out"`
+	OOMKilled   bool   `json:"oom_killed"`
+	StdoutBytes int64  `json:"stdout_bytes"`
+	StderrBytes int64  `json:"stderr_bytes"`
+	DurationMs  int64  `json:"duration_ms"`
+}
+
+type ExecStatus struct {
+	ID          string    `json:"id"`
+	Pid         int       `json:"pid"`
+	Running     bool      `json:"running"`
+	StdinBytes  int64     `json:"stdin_bytes"`
+	StdinClosed bool      `json:"stdin_closed"`
+	OffsetEnd   int64     `json:"offset_end"`
+	OffsetAcked int64     `json:"offset_acked"`
+	Exit        *ExecExit `json:"exit,omitempty"`
+}
+
+type ExecList struct {
+	Execs []ExecStatus `json:"execs"`
+}
+
+type ExecSignal struct {
+	Signal string `json:"signal"`
+}
+
+type FileWritten struct {
+	SizeBytes int64  `json:"size_bytes"`
+	SHA256    string `json:"sha256"`
+}
+
+type GlobRequest struct {
+	Cwd      string   `json:"cwd"`
+	Patterns []string `json:"patterns"`
+	MaxFiles int      `json:"max_files"`
+}
+
+type GlobFile struct {
+	Path         string `json:"path"`
+	AbsolutePath string `json:"absolute_path"`
+	SizeBytes    int64  `json:"size_bytes"`
+	Mode         uint32 `json:"mode"`
+}
+
+type GlobSkipped struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+type GlobResult struct {
+	Files   []GlobFile    `json:"files"`
+	Skipped []GlobSkipped `json:"skipped"`
+}
+
+type ErrorBody struct {
+	Error ErrorFields `json:"error"`
+}
+
+type ErrorFields struct {
+	Code    string            `json:"code"`
+	Message string            `json:"message"`
+	Details map[string]string `json:"details,omitempty"`
+}

@@ -1,0 +1,128 @@
+// Package server is the agent's HTTP interface, as packages/host-protocol/src/guest.ts describes it.
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"log"
+	"net/http"
+	"net/url"
+
+	"fuse/guest/internal/exec"
+	"fuse/guest/internal/fault"
+	"fuse/guest/internal/identity"
+	"fuse/guest/internal/protocol"
+)
+
+const (
+	maxJSONBytes = 4 << 20
+	// The sum of all streams' windows, so that execs whose stdin nobody reads cannot stop the others.
+	connectionWindowBytes = maxStreams * streamWindowBytes
+	streamWindowBytes     = 256 << 10
+	maxStreams            = 250
+	maxFrameBytes         = 64 << 10
+	maxHeaderBytes        = 64 << 10
+)
+
+// Agent is what the routes act on.
+type Agent struct {
+	Execs   *exec.Registry
+	Machine *identity.Machine
+	Version string
+}
+
+// New returns a server that speaks HTTP/2 with prior knowledge only.
+func New(agent *Agent, errorLog *log.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:        agent.routes(),
+		Protocols:      protocols,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       errorLog,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              maxFrameBytes,
+			MaxReceiveBufferPerConnection: connectionWindowBytes,
+			MaxReceiveBufferPerStream:     streamWindowBytes,
+		},
+	}
+}
+
+func (a *Agent) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				fail(w, err)
+			}
+		})
+	}
+	handle("GET /v1/health", a.health)
+	handle("POST /v1/identity", a.identity)
+	handle("POST /v1/execs/{id}", a.converse)
+	handle("POST /v1/execs/{id}/ack", a.ack)
+	handle("GET /v1/execs", a.listExecs)
+	handle("GET /v1/execs/{id}", a.execStatus)
+	handle("DELETE /v1/execs/{id}", a.deleteExec)
+	handle("PUT /v1/files", a.putFile)
+	handle("GET /v1/files", a.getFile)
+	handle("POST /v1/glob", a.glob)
+	handle("POST /v1/sync", a.sync)
+	handle("/", func(_ http.ResponseWriter, r *http.Request) error {
+		return fault.New(fault.RouteNotFound, "no route %s %s", r.Method, r.URL.Path)
+	})
+	return mux
+}
+
+func reply(w http.ResponseWriter, status int, body any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("content-type", "application/json")
+	w.WriteHeader(status)
+	_, err = w.Write(text)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// fail answers an error of a handler that has written nothing yet.
+func fail(w http.ResponseWriter, err error) {
+	known := &fault.Error{Code: fault.Internal, Message: err.Error()}
+	errors.As(err, &known)
+	_ = reply(w, known.Code.Status(), protocol.ErrorBody{
+		Error: protocol.ErrorFields{Code: string(known.Code), Message: clip(known.Message), Details: known.Details},
+	})
+}
+
+func clip(message string) string {
+	const most = 4000
+	if len(message) > most {
+		return message[:most]
+	}
+	return message
+}
+
+func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxJSONBytes)).Decode(into)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &tooLarge):
+		return fault.New(fault.PayloadTooLarge, "the body is over %d bytes", maxJSONBytes)
+	default:
+		return fault.New(fault.InvalidArgument, "the body is not the JSON that this route takes: %v", err)
+	}
+}
+
+func query(r *http.Request) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, fault.New(fault.InvalidArgument, "the query is malformed")
+	}
+	return values, nil
+}
