@@ -1,7 +1,27 @@
 /** The QEMU driver: KVM where a probe boot works, software emulation (TCG) elsewhere. */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { type FileHandle, link, open, symlink, truncate, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
-import type { VmmDriver } from '../driver.ts';
+import type { BootSpec, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
+import { VmmProcess } from '../process.ts';
+import {
+  type Accelerator,
+  bootArguments,
+  LOG_FILE,
+  MEMORY_FILE,
+  machineFingerprint,
+  QEMU_PROGRAM,
+  type QemuMachine,
+  restoreArguments,
+} from './command-line.ts';
+import { kvmBoots } from './kvm-probe.ts';
+import { QemuVmm } from './qemu-vmm.ts';
+
+const START_DEADLINE_MS = 30_000;
 
 export interface QemuDriverOptions {
   /** Where the verdict on KVM is kept. */
@@ -11,6 +31,126 @@ export interface QemuDriverOptions {
   log: Logger;
 }
 
-export async function openQemuDriver(_options: QemuDriverOptions): Promise<VmmDriver> {
-  throw new AppError('unimplemented', 'qemu driver');
+export async function openQemuDriver(options: QemuDriverOptions): Promise<VmmDriver> {
+  const version = await qemuVersion();
+  const accelerator = (await kvmBoots({ ...options, qemuVersion: version })) ? 'kvm' : 'tcg';
+  return new QemuDriver(accelerator, version);
+}
+
+class QemuDriver implements VmmDriver {
+  readonly name = 'qemu';
+  readonly accelerator: Accelerator;
+  readonly #version: string;
+
+  constructor(accelerator: Accelerator, version: string) {
+    this.accelerator = accelerator;
+    this.#version = version;
+  }
+
+  async fingerprint(): Promise<string> {
+    const hash = createHash('sha256').update(this.#version).update(machineFingerprint(this.accelerator));
+    return `qemu-${this.accelerator}-${hash.digest('hex').slice(0, 16)}`;
+  }
+
+  async boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm> {
+    const memoryPath = join(spec.directory, MEMORY_FILE);
+    const memoryFile = spec.sharedMemoryPath ?? memoryPath;
+    await writeFile(memoryFile, '', { flag: 'wx' });
+    await truncate(memoryFile, spec.shape.memoryMiB * 1_048_576);
+    if (memoryFile !== memoryPath) await linkTo(memoryFile, memoryPath);
+    const machine = this.#machine(spec, { sharedMemory: spec.sharedMemoryPath !== undefined });
+    if (spec.consolePath !== undefined) await writeFile(spec.consolePath, '', { flag: 'a' });
+    return this.#start({ ...spec, args: bootArguments({ ...machine, consolePath: spec.consolePath }, spec) }, signal);
+  }
+
+  async restore(spec: RestoreSpec, signal?: AbortSignal): Promise<Vmm> {
+    // A name of our own keeps the bytes for as long as the VM lives, even when the snapshot is deleted.
+    await linkTo(spec.snapshot.memoryPath, join(spec.directory, MEMORY_FILE));
+    const device = await open(spec.snapshot.devicePath, 'r');
+    try {
+      return await this.#start(
+        { ...spec, args: restoreArguments(this.#machine(spec, { sharedMemory: false })), device },
+        signal,
+      );
+    } finally {
+      await device.close();
+    }
+  }
+
+  async adopt(directory: string): Promise<Vmm | undefined> {
+    const process = await VmmProcess.adopt(directory, basename(QEMU_PROGRAM));
+    return process === undefined ? undefined : new QemuVmm({ directory, process });
+  }
+
+  #machine(spec: MachineSpec, options: { sharedMemory: boolean }): QemuMachine {
+    return { accelerator: this.accelerator, memoryPath: MEMORY_FILE, ...spec, ...options };
+  }
+
+  async #start(
+    options: { directory: string; args: string[]; device?: FileHandle; consolePath?: string },
+    signal?: AbortSignal,
+  ): Promise<Vmm> {
+    signal?.throwIfAborted();
+    const log = await open(join(options.directory, LOG_FILE), 'a');
+    let process: VmmProcess;
+    try {
+      process = await VmmProcess.spawn({
+        program: QEMU_PROGRAM,
+        args: options.args,
+        directory: options.directory,
+        stdio: ['ignore', log.fd, log.fd, ...(options.device === undefined ? [] : [options.device.fd])],
+      });
+    } finally {
+      await log.close();
+    }
+    const vmm = new QemuVmm({ ...options, process });
+    try {
+      await runningOrEnded(vmm, signal);
+      return vmm;
+    } catch (error) {
+      await vmm.destroy();
+      throw error;
+    }
+  }
+}
+
+async function runningOrEnded(vmm: QemuVmm, signal?: AbortSignal): Promise<void> {
+  const stop = new AbortController();
+  const onOuter = () => stop.abort(signal?.reason);
+  signal?.addEventListener('abort', onOuter, { once: true });
+  const ended = vmm.exited.then((exit) => {
+    const error = new AppError(
+      'unavailable',
+      `QEMU ended while starting: ${exit.logTail.trim() || 'it gave no reason'}`,
+    );
+    stop.abort(error);
+    throw error;
+  });
+  ended.catch(() => {});
+  try {
+    await Promise.race([vmm.running(START_DEADLINE_MS, stop.signal), ended]);
+  } finally {
+    signal?.removeEventListener('abort', onOuter);
+  }
+}
+
+async function linkTo(existing: string, path: string): Promise<void> {
+  try {
+    await link(existing, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EXDEV') throw error;
+    await symlink(existing, path);
+  }
+}
+
+async function qemuVersion(): Promise<string> {
+  try {
+    const { stdout } = await promisify(execFile)(QEMU_PROGRAM, ['--version'], { timeout: 10_000 });
+    return stdout.split('\n')[0] ?? '';
+  } catch (cause) {
+    throw new AppError('unavailable', `cannot run ${QEMU_PROGRAM}`, {
+      cause,
+      hint: 'install the package qemu-system-x86',
+    });
+  }
 }

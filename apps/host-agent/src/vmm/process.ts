@@ -1,0 +1,192 @@
+/**
+ * A VMM's process, ours or adopted from an earlier host agent. It is named by pid, start time and the machine's boot: a pid that was
+ * given to another process since is never signalled. Its identity lies in `vmm.json` in the VM's directory; between spawn and that write
+ * only the working directory tells whose it is, which is why it is always the VM's directory.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { readdir, readFile, readlink, realpath, rename, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { AppError } from '@fuse/contract';
+import { sleep } from '@fuse/runtime';
+import { z } from 'zod';
+
+const IDENTITY_FILE = 'vmm.json';
+const ADOPTED_POLL_MS = 250;
+const KILL_POLL_MS = 2;
+const KILL_DEADLINE_MS = 15_000;
+
+const ProcessIdentity = z.object({
+  pid: z.number().int().positive(),
+  /** Clock ticks between the machine's boot and the process's start. */
+  startTicks: z.string(),
+  bootId: z.string(),
+  program: z.string(),
+});
+type ProcessIdentity = z.infer<typeof ProcessIdentity>;
+
+export interface ProcessEnd {
+  code: number | null;
+  signal: string | null;
+}
+
+const UNKNOWN_END: ProcessEnd = { code: null, signal: null };
+
+let bootIdOnce: Promise<string> | undefined;
+export function hostBootId(): Promise<string> {
+  bootIdOnce ??= readFile('/proc/sys/kernel/random/boot_id', 'utf8').then((text) => text.trim());
+  return bootIdOnce;
+}
+
+export class VmmProcess {
+  readonly exited: Promise<ProcessEnd>;
+  readonly #identity: ProcessIdentity;
+  /** Undefined when the process was adopted. */
+  readonly #child: ChildProcess | undefined;
+  #end: (end: ProcessEnd) => void = () => {};
+
+  private constructor(identity: ProcessIdentity, own?: { child: ChildProcess; exited: Promise<ProcessEnd> }) {
+    this.#identity = identity;
+    this.#child = own?.child;
+    this.exited = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+    if (own === undefined) this.#watch();
+    else void own.exited.then((end) => this.#end(end));
+  }
+
+  get pid(): number {
+    return this.#identity.pid;
+  }
+
+  /** Starts `program` as a session of its own, so that it outlives us. `stdio[0..2]` and further inherited descriptors are given by number. */
+  static async spawn(options: {
+    program: string;
+    args: readonly string[];
+    directory: string;
+    stdio: readonly ('ignore' | number)[];
+  }): Promise<VmmProcess> {
+    const child = spawn(options.program, options.args, {
+      cwd: options.directory,
+      detached: true,
+      stdio: [...options.stdio],
+      env: {},
+    });
+    const exited = new Promise<ProcessEnd>((resolve) => {
+      child.once('exit', (code, signal) => resolve({ code, signal }));
+    });
+    await new Promise<void>((resolve, reject) => {
+      child.once('spawn', resolve);
+      child.once('error', (cause) =>
+        reject(new AppError('unavailable', `cannot start ${options.program}: ${cause.message}`, { cause })),
+      );
+    });
+    child.unref();
+    const pid = child.pid;
+    const stat = pid === undefined ? undefined : await readStat(pid);
+    if (pid === undefined || stat === undefined) {
+      throw new AppError('unavailable', `${basename(options.program)} ended at once`);
+    }
+    const identity = { pid, startTicks: stat.startTicks, bootId: await hostBootId(), program: options.program };
+    const started = new VmmProcess(identity, { child, exited });
+    try {
+      await writeIdentity(options.directory, identity);
+    } catch (error) {
+      await started.kill();
+      throw error;
+    }
+    return started;
+  }
+
+  /** The process of this directory if it still runs. `programName` guards against a recycled identity file. */
+  static async adopt(directory: string, programName: string): Promise<VmmProcess | undefined> {
+    const identity = (await readIdentity(directory)) ?? (await findByDirectory(directory, programName));
+    if (identity === undefined || basename(identity.program) !== programName) return undefined;
+    if (!(await runs(identity)) || !(await hasProgram(identity.pid, programName))) return undefined;
+    return new VmmProcess(identity);
+  }
+
+  /** SIGKILL, which ends stopped and hung processes too, then waits until the process is gone. */
+  async kill(): Promise<void> {
+    for (let waitedMs = 0; await runs(this.#identity); waitedMs += KILL_POLL_MS) {
+      if (waitedMs >= KILL_DEADLINE_MS)
+        throw new AppError('internal', `VMM process ${this.pid} did not end ${KILL_DEADLINE_MS} ms after SIGKILL`);
+      if (waitedMs === 0) signalIfThere(this.pid);
+      await sleep(KILL_POLL_MS);
+    }
+    if (this.#child === undefined) this.#end(UNKNOWN_END);
+    this.#child?.ref();
+    await this.exited;
+  }
+
+  /** Not our child, so the kernel tells nobody here when it ends: looked at a few times a second, without keeping us alive. */
+  #watch(): void {
+    const again = () => void setTimeout(() => this.#watch(), ADOPTED_POLL_MS).unref();
+    runs(this.#identity).then((running) => (running ? again() : this.#end(UNKNOWN_END)), again);
+  }
+}
+
+function signalIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
+async function runs(identity: ProcessIdentity): Promise<boolean> {
+  if (identity.bootId !== (await hostBootId())) return false;
+  const stat = await readStat(identity.pid);
+  if (stat === undefined || stat.startTicks !== identity.startTicks) return false;
+  // A zombie that is the last of its threads has given everything back and only waits for its parent.
+  return !((stat.state === 'Z' || stat.state === 'X') && stat.threads <= 1);
+}
+
+async function readStat(pid: number): Promise<{ state: string; threads: number; startTicks: string } | undefined> {
+  let text: string;
+  try {
+    text = await readFile(`/proc/${pid}/stat`, 'utf8');
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === 'ENOENT' || code === 'ESRCH') return undefined;
+    throw error;
+  }
+  // proc(5): pid (comm) state ppid …; comm may hold anything, so count from the last parenthesis.
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  return { state: fields[0] ?? '', threads: Number(fields[17]), startTicks: fields[19] ?? '' };
+}
+
+async function hasProgram(pid: number, programName: string): Promise<boolean> {
+  const cmdline = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+  return basename(cmdline.split('\0')[0] ?? '') === programName;
+}
+
+async function writeIdentity(directory: string, identity: ProcessIdentity): Promise<void> {
+  const path = join(directory, IDENTITY_FILE);
+  await writeFile(`${path}.new`, JSON.stringify(identity));
+  await rename(`${path}.new`, path);
+}
+
+async function readIdentity(directory: string): Promise<ProcessIdentity | undefined> {
+  try {
+    return ProcessIdentity.parse(JSON.parse(await readFile(join(directory, IDENTITY_FILE), 'utf8')));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw new AppError('internal', `${join(directory, IDENTITY_FILE)} is not readable`, { cause: error });
+  }
+}
+
+/** A VMM whose host agent died before the identity file was written. */
+async function findByDirectory(directory: string, programName: string): Promise<ProcessIdentity | undefined> {
+  const wanted = await realpath(directory).catch(() => undefined);
+  if (wanted === undefined) return undefined;
+  for (const entry of await readdir('/proc')) {
+    if (!/^\d+$/.test(entry)) continue;
+    const pid = Number(entry);
+    const cwd = await readlink(`/proc/${pid}/cwd`).catch(() => undefined);
+    if (cwd !== wanted || !(await hasProgram(pid, programName))) continue;
+    const stat = await readStat(pid);
+    if (stat !== undefined)
+      return { pid, startTicks: stat.startTicks, bootId: await hostBootId(), program: programName };
+  }
+  return undefined;
+}

@@ -1,0 +1,150 @@
+/**
+ * QEMU's command line. A snapshot can be restored only by a machine with the same devices in the same order, so boot and restore
+ * share everything here but the kernel, the sharing of the memory file and where the console goes.
+ *
+ * QEMU runs in the VM's directory: what it creates there has short relative names, whatever the directory's length.
+ */
+import { GUEST_PORT_NAME } from '@fuse/host-protocol';
+import type { MachineShape } from '../driver.ts';
+
+export type Accelerator = 'kvm' | 'tcg';
+
+export const QEMU_PROGRAM = '/usr/bin/qemu-system-x86_64';
+/** Debian and Ubuntu put it here. */
+export const FIRMWARE_PATH = '/usr/share/qemu/qboot.rom';
+export const QMP_SOCKET = 'qmp.sock';
+export const GUEST_SOCKET = 'guest.sock';
+export const MEMORY_FILE = 'memory';
+export const LOG_FILE = 'vmm.log';
+/** The inherited descriptor of the device state. */
+export const DEVICE_STATE_FD = 3;
+
+/**
+ * Under TCG the CPU offers x86-64-v2 and RDRAND. More would cost: a C library that finds AVX2 uses it in its string functions, which TCG
+ * emulates slowly.
+ */
+const cpuModel: Record<Accelerator, string> = {
+  kvm: 'host,migratable=on',
+  tcg: 'Nehalem,+rdrand',
+};
+
+/**
+ * A panic or reboot of the guest ends the VMM (with -no-reboot). Under TCG three things that protect a guest from itself are off, each
+ * for speed: address space randomisation makes TCG translate every program anew at each start (27 ms in place of 4 for `sh -c true`),
+ * mitigations and page table isolation guard against hardware that is not there. TCG's clock is the host's, so its TSC needs no watchdog,
+ * which on a busy host finds it wanting and turns to a timer that costs a trap each time it is read.
+ */
+const kernelArguments: Record<Accelerator, string> = {
+  kvm: 'console=ttyS0 quiet panic=-1 random.trust_cpu=on',
+  tcg: 'console=ttyS0 quiet panic=-1 random.trust_cpu=on norandmaps mitigations=off tsc=reliable',
+};
+
+export interface QemuMachine {
+  accelerator: Accelerator;
+  shape: MachineShape;
+  /** Shared: guest memory is the file. Private: the file is read and never written. */
+  memoryPath: string;
+  sharedMemory: boolean;
+  imagePath: string;
+  writableDiskPath: string;
+  consolePath?: string | undefined;
+}
+
+export interface QemuKernel {
+  kernelPath: string;
+  initramfsPath: string;
+}
+
+/** Commas separate QEMU's options; one within a value is doubled. */
+const quoted = (value: string): string => value.replaceAll(',', ',,');
+
+export function machineArguments(machine: QemuMachine): string[] {
+  const { accelerator, shape, memoryPath, sharedMemory, imagePath, writableDiskPath, consolePath } = machine;
+  return [
+    '-nodefaults',
+    '-no-user-config',
+    '-no-reboot',
+    ...['-display', 'none'],
+    ...['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
+    ...[
+      '-machine',
+      `q35,accel=${accelerator},memory-backend=ram,suppress-vmdesc=on,sata=off,smbus=off,usb=off,hpet=off,` +
+        'vmport=off,smm=off,graphics=off,dump-guest-core=off,mem-merge=off',
+    ],
+    ...['-global', 'migration.send-configuration=off'],
+    ...['-cpu', cpuModel[accelerator]],
+    ...['-smp', String(shape.cpus)],
+    ...['-m', `${shape.memoryMiB}M`],
+    ...[
+      '-object',
+      `memory-backend-file,id=ram,size=${shape.memoryMiB}M,mem-path=${quoted(memoryPath)},` +
+        `share=${sharedMemory ? 'on' : 'off'},merge=off,dump=off`,
+    ],
+    ...['-bios', FIRMWARE_PATH],
+    ...['-qmp', `unix:${QMP_SOCKET},server=on,wait=off`],
+    ...[
+      '-chardev',
+      consolePath === undefined ? 'null,id=console' : `file,id=console,path=${quoted(consolePath)},append=on`,
+    ],
+    ...['-device', 'isa-serial,chardev=console'],
+    ...['-chardev', `socket,id=guest,path=${GUEST_SOCKET},server=on,wait=off`],
+    ...['-device', 'virtio-serial-pci,max_ports=2,disable-legacy=on'],
+    ...['-device', `virtserialport,chardev=guest,name=${GUEST_PORT_NAME}`],
+    // Many VMs read one image, and its file never changes: no lock.
+    ...['-drive', `if=none,id=image,file=${quoted(imagePath)},format=raw,read-only=on,file.locking=off`],
+    ...['-device', 'virtio-blk-pci,drive=image,disable-legacy=on'],
+    // The disk need not survive the machine that its VM does not survive either: guest flushes are not passed on. Whoever keeps a copy
+    // flushes that. What the guest discards or zeroes goes back to the host.
+    ...[
+      '-drive',
+      `if=none,id=writable,file=${quoted(writableDiskPath)},format=raw,cache=unsafe,discard=unmap,detect-zeroes=unmap`,
+    ],
+    ...['-device', 'virtio-blk-pci,drive=writable,disable-legacy=on'],
+    ...['-device', 'virtio-rng-pci,disable-legacy=on'],
+  ];
+}
+
+export function bootArguments(machine: QemuMachine, kernel: QemuKernel): string[] {
+  return [
+    ...machineArguments(machine),
+    ...['-kernel', kernel.kernelPath],
+    ...['-initrd', kernel.initramfsPath],
+    ...['-append', kernelArguments[machine.accelerator]],
+  ];
+}
+
+/** No kernel: it is in the memory file, and loading it again would cost its 50 MB. */
+export function restoreArguments(machine: QemuMachine): string[] {
+  return [...machineArguments(machine), '-incoming', `fd:${DEVICE_STATE_FD}`];
+}
+
+/** Boots a kernel with nothing beside it, which ends in its panic and so in the end of QEMU. */
+export function probeArguments(accelerator: Accelerator, kernelPath: string, consolePath: string): string[] {
+  return [
+    '-nodefaults',
+    '-no-user-config',
+    '-no-reboot',
+    ...['-display', 'none'],
+    ...['-machine', `q35,accel=${accelerator}`],
+    ...['-cpu', cpuModel[accelerator]],
+    ...['-m', '256M'],
+    ...['-bios', FIRMWARE_PATH],
+    ...['-chardev', `file,id=console,path=${quoted(consolePath)}`],
+    ...['-device', 'isa-serial,chardev=console'],
+    ...['-kernel', kernelPath],
+    ...['-append', kernelArguments[accelerator]],
+  ];
+}
+
+/** Everything on the command line that a snapshot depends on, paths aside. */
+export function machineFingerprint(accelerator: Accelerator): string {
+  const machine = machineArguments({
+    accelerator,
+    shape: { cpus: 0, memoryMiB: 0 },
+    memoryPath: '',
+    sharedMemory: false,
+    imagePath: '',
+    writableDiskPath: '',
+  });
+  return [...machine, kernelArguments[accelerator]].join(' ');
+}

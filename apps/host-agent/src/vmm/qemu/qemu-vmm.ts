@@ -1,0 +1,190 @@
+/** One running QEMU: what can be done to it through its control socket, its guest port and its process. */
+import { constants } from 'node:fs';
+import { open, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
+import { AppError } from '@fuse/contract';
+import { sleep, withDeadline } from '@fuse/runtime';
+import type { SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
+import { boundFile, readTail } from '../log-file.ts';
+import { writeDirtyPages } from '../private-memory.ts';
+import type { VmmProcess } from '../process.ts';
+import { copySparse, flushDirectoryOf, flushFile } from '../sparse-copy.ts';
+import { connectUnixSocket } from '../unix-socket.ts';
+import { GUEST_SOCKET, LOG_FILE, MEMORY_FILE, QMP_SOCKET } from './command-line.ts';
+import { type Qmp, withQmp } from './qmp.ts';
+
+const COMMAND_DEADLINE_MS = 30_000;
+const LOG_BOUND_BYTES = 1_048_576;
+const LOG_LOOK_MS = 5_000;
+const SOCKET_POLL_MS = 2;
+const STATUS_POLL_MS = 1;
+
+export interface QemuVmmOptions {
+  directory: string;
+  process: VmmProcess;
+  /** Further files that QEMU appends to what the guest says. */
+  consolePath?: string | undefined;
+}
+
+export class QemuVmm implements Vmm {
+  readonly exited: Promise<VmmExit>;
+  readonly #directory: string;
+  readonly #process: VmmProcess;
+  #channel: Duplex | undefined;
+  #hasExited = false;
+  /** Commands go one after the other: QEMU serves one control connection at a time. */
+  #lastCommand: Promise<unknown> = Promise.resolve();
+
+  constructor(options: QemuVmmOptions) {
+    this.#directory = options.directory;
+    this.#process = options.process;
+    const bounded = [join(options.directory, LOG_FILE)];
+    if (options.consolePath !== undefined) bounded.push(options.consolePath);
+    const looking = setInterval(() => {
+      for (const path of bounded) boundFile(path, LOG_BOUND_BYTES).catch(() => {});
+    }, LOG_LOOK_MS).unref();
+    this.exited = options.process.exited.then(async (end) => {
+      clearInterval(looking);
+      this.#hasExited = true;
+      this.#channel?.destroy();
+      return { ...end, logTail: await this.#logTail().catch(() => '') };
+    });
+  }
+
+  get pid(): number {
+    return this.#process.pid;
+  }
+
+  async pause(signal?: AbortSignal): Promise<void> {
+    await this.#command(async (qmp) => {
+      await qmp.execute('stop');
+      await expectStatus(qmp, 'paused');
+    }, signal);
+  }
+
+  async resume(signal?: AbortSignal): Promise<void> {
+    await this.#command(async (qmp) => {
+      await qmp.execute('cont');
+      await expectStatus(qmp, 'running');
+    }, signal);
+  }
+
+  async snapshot(files: SnapshotFiles, signal?: AbortSignal): Promise<void> {
+    await this.#command(async (qmp) => {
+      await expectStatus(qmp, 'paused');
+      await qmp.execute('xen-save-devices-state', { filename: files.devicePath });
+    }, signal);
+    if (!(await this.#memoryIs(files.memoryPath))) await this.#copyMemory(files.memoryPath, signal);
+    for (const path of [files.devicePath, files.memoryPath]) {
+      await flushFile(path);
+      await flushDirectoryOf(path);
+    }
+  }
+
+  async openGuestChannel(signal?: AbortSignal): Promise<Duplex> {
+    this.#channel?.destroy();
+    try {
+      const socket = await connectUnixSocket(this.#directory, GUEST_SOCKET);
+      this.#channel = socket;
+      if (this.#hasExited) socket.destroy();
+      return socket;
+    } catch (cause) {
+      signal?.throwIfAborted();
+      throw this.#failure('connect to the guest port', cause);
+    }
+  }
+
+  async destroy(): Promise<void> {
+    this.#channel?.destroy();
+    await this.#process.kill();
+    await this.exited;
+  }
+
+  /** Waits until QEMU, just spawned, has loaded what it was started with and the guest runs. */
+  async running(deadlineMs: number, signal?: AbortSignal): Promise<void> {
+    await withDeadline(
+      deadlineMs,
+      'start of QEMU',
+      async (inner) => {
+        await this.#socketExists(inner);
+        await this.#command(
+          async (qmp) => {
+            let status = await qmp.status();
+            for (; status === 'inmigrate' || status === 'prelaunch'; status = await qmp.status())
+              await sleep(STATUS_POLL_MS, inner);
+            // Loaded and not started: QEMU could not take a disk, and says why in its log.
+            if (status !== 'running')
+              throw new AppError('unavailable', `QEMU is ${status}: ${(await this.#logTail()).trim()}`);
+          },
+          inner,
+          deadlineMs,
+        );
+      },
+      signal,
+    );
+  }
+
+  #logTail(): Promise<string> {
+    return readTail(join(this.#directory, LOG_FILE));
+  }
+
+  /** The name appears at bind, connecting works from listen on, moments later. */
+  async #socketExists(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      signal.throwIfAborted();
+      try {
+        (await connectUnixSocket(this.#directory, GUEST_SOCKET)).destroy();
+        return;
+      } catch (error) {
+        const code = (error as NodeJS.ErrnoException).code;
+        if (code !== 'ENOENT' && code !== 'ECONNREFUSED') throw error;
+      }
+      await sleep(SOCKET_POLL_MS, signal);
+    }
+  }
+
+  /** A VM booted on a shared file has its memory there; `memory` in its directory is then that file. */
+  async #memoryIs(path: string): Promise<boolean> {
+    const own = await stat(join(this.#directory, MEMORY_FILE), { bigint: true });
+    const other = await stat(path, { bigint: true }).catch(() => undefined);
+    return other !== undefined && own.ino === other.ino && own.dev === other.dev;
+  }
+
+  async #copyMemory(to: string, signal?: AbortSignal): Promise<void> {
+    const parent = join(this.#directory, MEMORY_FILE);
+    await copySparse(parent, to, signal);
+    const target = await open(to, constants.O_WRONLY);
+    try {
+      await writeDirtyPages({ pid: this.pid, memoryPath: parent, target }, signal);
+    } finally {
+      await target.close();
+    }
+  }
+
+  #command<T>(talk: (qmp: Qmp) => Promise<T>, signal?: AbortSignal, deadlineMs = COMMAND_DEADLINE_MS): Promise<T> {
+    const command = this.#lastCommand.then(async () => {
+      try {
+        return await withQmp({ directory: this.#directory, socketName: QMP_SOCKET, deadlineMs, signal }, talk);
+      } catch (cause) {
+        signal?.throwIfAborted();
+        throw this.#failure('control QEMU', cause);
+      }
+    });
+    this.#lastCommand = command.catch(() => {});
+    return command;
+  }
+
+  #failure(what: string, cause: unknown): AppError {
+    if (this.#hasExited) return new AppError('vm_lost', 'the VM has ended', { cause });
+    if (cause instanceof AppError) return cause;
+    return new AppError('unavailable', `cannot ${what}: ${cause instanceof Error ? cause.message : String(cause)}`, {
+      cause,
+    });
+  }
+}
+
+async function expectStatus(qmp: Qmp, wanted: string): Promise<void> {
+  const status = await qmp.status();
+  if (status !== wanted) throw new AppError('conflict', `the VM is ${status}, not ${wanted}`);
+}
