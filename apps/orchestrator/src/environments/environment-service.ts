@@ -2,7 +2,14 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import { AppError, type CreateEnvironment, DEFAULT_IMAGE, type ExecRequest, type ExecResult, invalidField } from '@fuse/contract';
+import {
+  AppError,
+  type CreateEnvironment,
+  DEFAULT_IMAGE,
+  type ExecRequest,
+  type ExecResult,
+  invalidField,
+} from '@fuse/contract';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
@@ -12,7 +19,7 @@ import { type Admission, type Admitted, admit, isConflictWithDying, place, rejec
 import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
 import { checkSpec, refuseUnsupported } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { environmentById, environmentByUid } from './environment-store.ts';
+import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
 import { execInEnvironment } from './exec-in-environment.ts';
 import { giveUpStart, type StartOptions, startEnvironment } from './start-environment.ts';
 
@@ -128,6 +135,11 @@ export class EnvironmentService {
     const row = await environmentById(this.#context.db.query, tenantId, id);
     if (row === undefined) throw new AppError('not_found', `vm ${id} not found`);
     return row;
+  }
+
+  /** Live ones by id, one more than `limit` when there are more. */
+  list(filter: EnvironmentFilter): Promise<EnvironmentRow[]> {
+    return listEnvironments(this.#context.db.query, filter);
   }
 
   /** `POST /v1/environments`: running when this resolves. Aborting `signal` gives the start up. */

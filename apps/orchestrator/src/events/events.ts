@@ -63,6 +63,26 @@ export function eventsAfter(
     .execute();
 }
 
+export function eventById(db: Queryable, subjectKind: SubjectKind, id: number): Promise<EventRow | undefined> {
+  return db
+    .selectFrom('events')
+    .selectAll()
+    .where('id', '=', id)
+    .where('subject_kind', '=', subjectKind)
+    .executeTakeFirst();
+}
+
+export function lastEvent(db: Queryable, subjectKind: SubjectKind, subjectId: string): Promise<EventRow | undefined> {
+  return db
+    .selectFrom('events')
+    .selectAll()
+    .where('subject_kind', '=', subjectKind)
+    .where('subject_id', '=', subjectId)
+    .orderBy('id', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+}
+
 /** Follows one subject: yields its events after `afterId`, waiting for more until the signal is aborted (then it throws the reason). */
 export async function* followEvents(
   hub: EventHub,

@@ -17,6 +17,10 @@ export interface HostAddress {
   token: string | null;
 }
 
+const TOKEN_REFUSED = 'host_token_refused';
+export const isTokenRefused = (error: unknown): boolean =>
+  error instanceof AppError && error.details?.reason === TOKEN_REFUSED;
+
 const HOST_UNREACHABLE = 'host_unreachable';
 /** Whether no answer came: what was asked may or may not have been done. Asking again is safe. */
 export const isHostUnreachable = (error: unknown): boolean =>
@@ -128,7 +132,9 @@ export class HostTransport implements AsyncDisposable {
 
   #refusal(status: number, text: string): AppError {
     if (status === 401 || status === 403)
-      return new AppError('internal', `host ${this.#host.id} refuses the token it is registered with`, { status: 502 });
+      return new AppError('internal', `host ${this.#host.id} refuses the token it is registered with`, {
+        details: { reason: TOKEN_REFUSED },
+      });
     const parsed = ErrorEnvelope.safeParse(parseOrUndefined(text));
     if (parsed.success) {
       const { code, message, details, hint } = parsed.data.error;

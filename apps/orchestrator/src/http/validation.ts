@@ -6,13 +6,23 @@ import type { App } from './http-server.ts';
 export function installValidation(app: App): void {
   app.setValidatorCompiler<ZodType>(({ schema, httpPart }) => (data: unknown) => {
     if (httpPart === 'body' && (data === undefined || data === null) && !schema.safeParse(data).success)
-      return { error: new AppError('invalid_argument', 'invalid JSON body: it is empty, a JSON object is required') };
+      return { error: emptyBody() };
     const result = schema.safeParse(data);
     return result.success ? { value: result.data } : { error: invalidInput(result.error) };
   });
   // Response schemas describe; what a service returns is typed by the same schemas already.
   app.setSerializerCompiler(() => (data) => `${JSON.stringify(data)}\n`);
 }
+
+/** For a route whose body's schema depends on more than its path. */
+export function parseBody<T extends ZodType>(schema: T, body: unknown): ReturnType<T['parse']> {
+  if (body === undefined) throw emptyBody();
+  const result = schema.safeParse(body);
+  if (!result.success) throw invalidInput(result.error);
+  return result.data as ReturnType<T['parse']>; // zod's own type, which `T` hides
+}
+
+const emptyBody = () => new AppError('invalid_argument', 'invalid JSON body: it is empty, a JSON object is required');
 
 /** The first problem, told with the dotted path of its field (`spec.labels.team`, `cmd.0`). */
 export function invalidInput(error: ZodError): AppError {

@@ -1,0 +1,68 @@
+/**
+ * One host against the truth. Order matters: what should be there is read before the host is asked, so that a VM which appears meanwhile is never
+ * taken for missing; what should not be there is looked up after, one by one.
+ */
+import type { HostVm } from '@fuse/host-protocol';
+import type { Logger } from '@fuse/runtime';
+import type { Db } from '../db/db.ts';
+import type { EnvironmentRow, HostRow } from '../db/schema.ts';
+import { isGone } from '../environments/environment.ts';
+import { transition } from '../environments/environment-store.ts';
+import type { HostDirectory } from '../hosts/host-directory.ts';
+import { environmentByVm, expectedOnHost } from './due.ts';
+import type { Sightings } from './sightings.ts';
+import type { Tasks } from './tasks.ts';
+
+export interface HostComparison {
+  db: Db;
+  hosts: HostDirectory;
+  log: Logger;
+  clusterTag: string;
+  tasks: Tasks;
+  sightings: Sightings;
+  /** How long a VM may be missing (its agent restarts) before its environment is called lost. */
+  missingGraceMs: number;
+  /** How long a VM with our tag may be unknown to us before it is destroyed. */
+  orphanGraceMs: number;
+  stillLeader(): Promise<boolean>;
+}
+
+export async function compareHost(context: HostComparison, host: HostRow, signal: AbortSignal): Promise<void> {
+  const expected = await expectedOnHost(context.db.query, host.id);
+  const found = await context.hosts.clientOf(host).vms(signal);
+  const byId = new Map(found.map((vm) => [vm.id, vm]));
+  for (const row of expected) await checkExpected(context, host, row, byId.get(row.vm_id));
+  const ours = found.filter((vm) => vm.tag === context.clusterTag && vm.state !== 'destroying');
+  const known = new Set(expected.map((row) => row.vm_id));
+  for (const vm of ours) if (!known.has(vm.id)) await checkUnexpected(context, host, vm);
+  context.sightings.keepOnly(host.id, [...expected.map((row) => row.vm_id), ...ours.map((vm) => vm.id)]);
+}
+
+async function checkExpected(context: HostComparison, host: HostRow, row: EnvironmentRow, vm: HostVm | undefined) {
+  if (vm !== undefined && vm.state !== 'dead' && vm.state !== 'destroying') {
+    context.sightings.forget(host.id, row.vm_id);
+    return;
+  }
+  if (vm === undefined && context.sightings.ageMs(host.id, row.vm_id) < context.missingGraceMs) return;
+  const reason = vm?.error ?? (vm === undefined ? 'vm missing from its host' : 'the vm died');
+  const failed = await context.db.transaction((tx) => transition(tx, row, 'failed', reason));
+  if (failed === undefined) return; // somebody else decided meanwhile
+  context.log.warn({ environment: row.id, vm_id: row.vm_id, host_id: host.id, reason }, 'environment lost its VM');
+  destroyVm(context, host, row.vm_id);
+}
+
+/** Ours by its tag and not among the expected: being started, being destroyed, gone, or never heard of. */
+async function checkUnexpected(context: HostComparison, host: HostRow, vm: HostVm): Promise<void> {
+  const row = await environmentByVm(context.db.query, vm.id);
+  if (row !== undefined && !isGone(row.state)) return;
+  const unknownFor = context.sightings.ageMs(host.id, vm.id);
+  // Of an environment that is known to be gone nothing more can come; of an unknown one the truth may be late.
+  if (row === undefined && unknownFor < context.orphanGraceMs) return;
+  if (!(await context.stillLeader())) return;
+  context.log.warn({ vm_id: vm.id, host_id: host.id, known: row !== undefined }, 'destroying a VM that nothing owns');
+  destroyVm(context, host, vm.id);
+}
+
+function destroyVm(context: HostComparison, host: HostRow, vmId: string): void {
+  context.tasks.start(`vm:${host.id}:${vmId}`, () => context.hosts.clientOf(host).destroyVm(vmId));
+}

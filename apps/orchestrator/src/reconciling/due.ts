@@ -1,0 +1,77 @@
+/** Queries for what is due. Each names environments that somebody else may change meanwhile: acting on them is a compare-and-set. */
+import { sql } from 'kysely';
+import type { Queryable } from '../db/db.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
+
+const BATCH = 100;
+
+export function destroying(db: Queryable): Promise<EnvironmentRow[]> {
+  return db
+    .selectFrom('environments')
+    .selectAll()
+    .where('state', '=', 'destroying')
+    .orderBy('updated_at')
+    .limit(BATCH)
+    .execute();
+}
+
+/** Provisioning, and whoever drove that is gone. */
+export function abandonedStarts(db: Queryable): Promise<EnvironmentRow[]> {
+  return db
+    .selectFrom('environments')
+    .selectAll()
+    .where('state', '=', 'provisioning')
+    .where(sql<boolean>`coalesce(lease_until, created_at) < now()`)
+    .orderBy('created_at')
+    .limit(BATCH)
+    .execute();
+}
+
+export interface Expired {
+  uid: string;
+  reason: string;
+}
+
+/** Older than their ceiling, idle for too long, or of a run that has ended and left them behind. */
+export async function expired(db: Queryable): Promise<Expired[]> {
+  const { rows } = await sql<Expired>`
+    select uid, 'max_runtime_seconds: runtime ' || extract(epoch from now() - created_at)::int || ' s exceeded the ceiling' as reason
+      from environments where state in ('running', 'draining', 'pausing', 'paused', 'resuming') and expires_at < now()
+    union all
+    select uid, 'idle_timeout_seconds: no exec or attach for ' || (spec ->> 'idle_timeout_seconds') || ' s'
+      from environments where state = 'running' and (spec ->> 'idle_timeout_seconds')::bigint > 0
+      and last_activity_at < now() - (spec ->> 'idle_timeout_seconds')::bigint * interval '1 second'
+    union all
+    select e.uid, 'its run has ended' from environments e left join runs r on r.id = e.run_id
+      where e.run_id is not null and e.state not in ('destroying', 'destroyed', 'failed')
+      and (r.id is null or r.finished_at < now() - interval '30 seconds')
+    limit ${BATCH}`.execute(db);
+  return rows;
+}
+
+/** Should have a VM on this host. */
+export function expectedOnHost(db: Queryable, hostId: string): Promise<EnvironmentRow[]> {
+  return db
+    .selectFrom('environments')
+    .selectAll()
+    .where('host_id', '=', hostId)
+    .where('state', 'in', ['running', 'draining', 'pausing', 'paused', 'resuming'])
+    .execute();
+}
+
+export function environmentByVm(db: Queryable, vmId: string): Promise<EnvironmentRow | undefined> {
+  return db.selectFrom('environments').selectAll().where('vm_id', '=', vmId).executeTakeFirst();
+}
+
+/** Rows and events of what has been gone for longer than they are kept. Returns how many rows went. */
+export async function prune(db: Queryable, keepMs: number): Promise<number> {
+  const old = sql`now() - ${keepMs}::float8 * interval '1 millisecond'`;
+  const events = await sql`
+    delete from events where id in (
+      select v.id from events v where v.at < ${old} and (v.subject_kind = 'host' or (v.subject_kind = 'environment'
+        and not exists (select 1 from environments e where e.uid::text = v.subject_id and (e.gone_at is null or e.gone_at >= ${old}))))
+      limit 5000)`.execute(db);
+  const environments = await sql`
+    delete from environments where uid in (select uid from environments where gone_at < ${old} limit 1000)`.execute(db);
+  return Number(events.numAffectedRows ?? 0) + Number(environments.numAffectedRows ?? 0);
+}

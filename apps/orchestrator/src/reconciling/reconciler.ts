@@ -1,0 +1,178 @@
+/**
+ * Drives what is towards what should be. Whoever holds the leader lease, every `intervalMs`: asks each host how it is and compares
+ * its VMs with the truth; finishes what others began (destroying, abandoned starts); ends what has expired; forgets what is old.
+ * A host that does not answer, and a step that fails, hold up nothing else.
+ */
+import { type Clock, type Logger, sleep } from '@fuse/runtime';
+import type { Db } from '../db/db.ts';
+import type { HostRow } from '../db/schema.ts';
+import type { EnvironmentService } from '../environments/environment-service.ts';
+import type { HostDirectory } from '../hosts/host-directory.ts';
+import { allHosts } from '../hosts/host-store.ts';
+import { compareHost } from './compare-host.ts';
+import { abandonedStarts, destroying, expired, prune } from './due.ts';
+import { type HeldLease, LeaderLease } from './leader-lease.ts';
+import { Sightings } from './sightings.ts';
+import { Tasks } from './tasks.ts';
+
+export interface ReconcilerOptions {
+  db: Db;
+  hosts: HostDirectory;
+  environments: EnvironmentService;
+  log: Logger;
+  clock: Clock;
+  clusterTag: string;
+  /** This process, in the lease. */
+  owner: string;
+  intervals: ReconcilerIntervals;
+}
+
+export interface ReconcilerIntervals {
+  intervalMs: number;
+  leaseMs: number;
+  missingGraceMs: number;
+  orphanGraceMs: number;
+  pruneEveryMs: number;
+  keepGoneMs: number;
+}
+
+export const defaultIntervals: ReconcilerIntervals = {
+  intervalMs: 5_000,
+  leaseMs: 20_000,
+  missingGraceMs: 10_000,
+  orphanGraceMs: 60_000,
+  pruneEveryMs: 600_000,
+  keepGoneMs: 7 * 86_400_000,
+};
+
+const HOST_MS = 10_000;
+const DISPOSE_MS = 5_000;
+
+export class Reconciler implements AsyncDisposable {
+  readonly #options: ReconcilerOptions;
+  readonly #lease: LeaderLease;
+  readonly #tasks: Tasks;
+  readonly #sightings: Sightings;
+  readonly #stop = new AbortController();
+  #loop: Promise<void> = Promise.resolve();
+  #prunedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(options: ReconcilerOptions) {
+    const { db, owner, intervals, log, clock } = options;
+    this.#options = options;
+    this.#lease = new LeaderLease(db, { name: 'reconciler', owner, ms: intervals.leaseMs });
+    this.#tasks = new Tasks(log);
+    this.#sightings = new Sightings(clock);
+  }
+
+  start(): void {
+    this.#loop = this.#run();
+  }
+
+  async #run(): Promise<void> {
+    const { intervals, log } = this.#options;
+    while (!this.#stop.signal.aborted) {
+      try {
+        await this.cycle();
+      } catch (error) {
+        if (!this.#stop.signal.aborted) log.error({ err: error }, 'reconciling cycle failed');
+      }
+      await sleep(intervals.intervalMs, this.#stop.signal).catch(() => {}); // stopped
+    }
+  }
+
+  /** One round; false when another process is the leader. What it started may still be going on: see `settled`. */
+  async cycle(): Promise<boolean> {
+    const held = await this.#lease.hold();
+    if (held === undefined) return false;
+    const renewal = setInterval(() => {
+      this.#lease.hold().catch((error: unknown) => this.#options.log.warn({ err: error }, 'leader lease not renewed'));
+    }, this.#options.intervals.leaseMs / 3);
+    try {
+      await this.#step('hosts', () => this.#checkHosts(held));
+      await this.#step('destroying', () => this.#finishDestroying());
+      await this.#step('starts', () => this.#giveUpAbandonedStarts());
+      await this.#step('expiry', () => this.#destroyExpired());
+      await this.#step('pruning', () => this.#prune());
+    } finally {
+      clearInterval(renewal);
+    }
+    return true;
+  }
+
+  settled(): Promise<void> {
+    return this.#tasks.settled();
+  }
+
+  async #step(step: string, work: () => Promise<void>): Promise<void> {
+    if (this.#stop.signal.aborted) return;
+    try {
+      await work();
+    } catch (error) {
+      if (!this.#stop.signal.aborted) this.#options.log.error({ err: error, step }, 'reconciling step failed');
+    }
+  }
+
+  async #checkHosts(held: HeldLease): Promise<void> {
+    const rows = await allHosts(this.#options.db.query);
+    await Promise.all(rows.map((host) => this.#step(`host ${host.id}`, () => this.#checkHost(host, held))));
+  }
+
+  async #checkHost(host: HostRow, held: HeldLease): Promise<void> {
+    const { db, hosts, log, clusterTag, intervals } = this.#options;
+    if (!(await hosts.heartbeat(host, this.#stop.signal))) return;
+    await compareHost(
+      {
+        db,
+        hosts,
+        log,
+        clusterTag,
+        tasks: this.#tasks,
+        sightings: this.#sightings,
+        missingGraceMs: intervals.missingGraceMs,
+        orphanGraceMs: intervals.orphanGraceMs,
+        stillLeader: () => this.#lease.stillHeld(held),
+      },
+      host,
+      AbortSignal.any([AbortSignal.timeout(HOST_MS), this.#stop.signal]),
+    );
+  }
+
+  async #finishDestroying(): Promise<void> {
+    const { db, environments } = this.#options;
+    for (const { uid } of await destroying(db.query)) this.#tasks.start(`env:${uid}`, () => environments.destroy(uid));
+  }
+
+  async #giveUpAbandonedStarts(): Promise<void> {
+    const { db, environments } = this.#options;
+    for (const row of await abandonedStarts(db.query))
+      this.#tasks.start(`env:${row.uid}`, () => environments.giveUpStart(row, 'its start was interrupted'));
+  }
+
+  async #destroyExpired(): Promise<void> {
+    const { db, environments } = this.#options;
+    for (const { uid, reason } of await expired(db.query))
+      this.#tasks.start(`env:${uid}`, () => environments.destroy(uid, reason));
+  }
+
+  async #prune(): Promise<void> {
+    const { db, clock, intervals } = this.#options;
+    if (clock.monotonic() - this.#prunedAt < intervals.pruneEveryMs) return;
+    await prune(db.query, intervals.keepGoneMs);
+    this.#prunedAt = clock.monotonic();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort(new Error('the orchestrator stops'));
+    await this.#loop;
+    let timer: NodeJS.Timeout | undefined;
+    await Promise.race([
+      this.#tasks.settled(), // what is not done by then, the next leader does
+      new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, DISPOSE_MS);
+      }),
+    ]);
+    clearTimeout(timer);
+    await this.#lease.release().catch(() => {}); // it ends by itself
+  }
+}
