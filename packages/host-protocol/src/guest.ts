@@ -3,7 +3,9 @@
  * answer is bounded and parsed by these schemas. JSON bodies unless stated.
  *
  * Greeting. Each time the host end of the channel is (re)connected, the guest closes and reopens its port, waits for the
- * host, and writes GUEST_GREETING; the host sends nothing before it has read those bytes, then HTTP/2 begins.
+ * host, and writes GUEST_GREETING; the host sends nothing before it has read those bytes, then HTTP/2 begins. Bytes before the greeting
+ * are of an earlier connection, the host passes over them. A guest that misses a short absence of the host writes no greeting: a host
+ * that has waited in vain for one disconnects, stays away for 20 ms or more, and tries again.
  *
  *   GET    /v1/health                    -> 200 GuestHealth
  *   POST   /v1/identity GuestIdentity    -> 200 GuestIdentityConfirmed   (after every boot and restore, before hand-over)
@@ -15,6 +17,8 @@
  *          The guest keeps every byte that no ack covers, up to EXEC_WINDOW_BYTES, then lets the command wait; a host that
  *          reconnects asks from the offset it has safe. `offset` below the acked one is 409.
  *          The exit frame is the last one: payload GuestExecExit. The exec is remembered until DELETE, or 1 000 newer ones.
+ *   POST   /v1/execs/{id}/ack?offset=N   -> 204. The ack frame as a request: a frame behind stdin that the command does not read is not
+ *          seen until it reads on, which it may not do before its output is acknowledged. A host that writes stdin acknowledges by this route.
  *   GET    /v1/execs                     -> 200 {execs: GuestExecStatus[]}
  *   GET    /v1/execs/{id}                -> 200 GuestExecStatus | 404
  *   DELETE /v1/execs/{id}                -> 204, the whole process tree killed and the record forgotten (also when unknown)
@@ -23,7 +27,7 @@
  *   GET    /v1/files?path=               -> 200 bytes, `content-length` set, opened O_NOFOLLOW, regular files only; 404, 409 (not a regular file)
  *   POST   /v1/glob GuestGlobRequest     -> 200 GuestGlobResult
  *   POST   /v1/sync                      -> 204 once file systems are flushed
- * Errors: status and {error: {code, message}}, code one of contract's.
+ * Errors: status and {error: {code, message, details?}}, code one of contract's.
  */
 import { z } from 'zod';
 
@@ -142,5 +146,9 @@ export const GuestGlobResult = z.object({
 export type GuestGlobResult = z.infer<typeof GuestGlobResult>;
 
 export const GuestErrorBody = z.object({
-  error: z.object({ code: z.string().max(64), message: z.string().max(4096) }),
+  error: z.object({
+    code: z.string().max(64),
+    message: z.string().max(4096),
+    details: z.record(z.string().max(64), z.string().max(4096)).optional(),
+  }),
 });
