@@ -77,6 +77,7 @@ export const RunFile = z
     (file) => [file.content, file.content_base64, file.file_id].filter((value) => value !== undefined).length === 1,
     'exactly one of content, content_base64 and file_id is required',
   );
+export type RunFile = z.infer<typeof RunFile>;
 
 export const Language = z.enum(['python', 'javascript', 'shell']);
 export type Language = z.infer<typeof Language>;

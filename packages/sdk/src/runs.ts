@@ -21,8 +21,8 @@ export interface RunOptions extends CreateRunOptions {
 
 export interface ListRunsOptions extends CallOptions {
   state?: RunState;
-  /** Runs that carry this label: `key=value`. */
-  label?: string;
+  /** Only runs that carry all of these. */
+  labels?: Record<string, string>;
   limit?: number;
   cursor?: string;
 }
@@ -93,7 +93,8 @@ export class Runs {
   }
 
   async listPage(options: ListRunsOptions = {}): Promise<{ runs: Run[]; nextCursor: string | undefined }> {
-    const { signal, ...query } = options;
+    const { signal, labels = {}, ...filter } = options;
+    const query = { ...filter, label: Object.entries(labels).map(([key, value]) => `${key}=${value}`) };
     const page = await this.#transport.json(ListRuns, {
       method: 'GET',
       path: '/v1/runs',

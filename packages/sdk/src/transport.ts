@@ -4,7 +4,7 @@ import { apiErrorFrom, FuseConnectionError, FuseError, FuseTimeoutError, isNotFo
 import { type Random, type Repeat, withRetries } from './retry.ts';
 
 export type Fetch = (url: URL, init: RequestInit & { duplex?: 'half' }) => Promise<Response>;
-export type Query = Record<string, string | number | undefined>;
+export type Query = Record<string, string | number | readonly string[] | undefined>;
 export type Body = string | Uint8Array | Blob | ReadableStream<Uint8Array>;
 
 export interface TransportConfig {
@@ -125,7 +125,8 @@ export class Transport {
     const { baseUrl, token, userAgent, requestId, headers: own } = this.config;
     const url = new URL(call.path, baseUrl);
     for (const [name, value] of Object.entries(call.query ?? {}))
-      if (value !== undefined && value !== '' && value !== 0) url.searchParams.set(name, String(value));
+      for (const each of [value].flat())
+        if (each !== undefined && each !== '' && each !== 0) url.searchParams.append(name, String(each));
     const headers = new Headers(call.anonymous ? {} : own);
     if (call.json !== undefined) headers.set('Content-Type', 'application/json');
     if (token !== undefined && !call.anonymous) headers.set('Authorization', `Bearer ${token}`);

@@ -1,0 +1,19 @@
+import type { Command } from 'commander';
+import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
+import { json, printable } from '../../output/format.ts';
+
+export function addEnvironmentWatchCommand(parent: Command, cli: Cli): void {
+  const command = parent
+    .command('watch')
+    .alias('follow')
+    .description('Print the states of an environment as they come, until it is destroyed or failed.')
+    .argument('<id>')
+    .action(async (id: string) => {
+      const client = await clientOf(cli, command);
+      for await (const event of await client.environments.events(id)) {
+        const why = event.error === undefined ? '' : `  ${printable(event.error)}`;
+        await cli.io.out(wantsJson(command) ? json(event) : `${event.updated_at}  ${event.state}${why}\n`);
+      }
+    });
+  addGlobalOptions(command);
+}

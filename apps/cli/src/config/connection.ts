@@ -1,0 +1,48 @@
+/**
+ * Whom a command talks to: `--context`, else FUSE_URL with FUSE_TOKEN, else the current context, else the local stack when it is up.
+ * FUSE_TOKEN also replaces the current context's token.
+ */
+import { CliError } from '../cli-error.ts';
+import { type Context, contextFilePath, contextNamed, readContextFile } from './context-file.ts';
+import type { ProcessEnv } from './fuse-home.ts';
+import { runningLocalStack } from './local-stack.ts';
+
+export const LOCAL_CONTEXT = 'local';
+
+export interface Connection {
+  /** A context's name; "local", or "FUSE_URL". */
+  name: string;
+  baseUrl: string;
+  token: string | undefined;
+  master: boolean;
+}
+
+export interface ConnectionFlags {
+  context?: string | undefined;
+  config?: string | undefined;
+}
+
+export async function resolveConnection(flags: ConnectionFlags, env: ProcessEnv): Promise<Connection> {
+  if (flags.context === undefined && env.FUSE_URL)
+    return { name: 'FUSE_URL', baseUrl: env.FUSE_URL, token: env.FUSE_TOKEN || undefined, master: false };
+  const file = await readContextFile(contextFilePath(flags.config, env));
+  const name = flags.context ?? file.current_context;
+  if (name !== undefined && (name !== LOCAL_CONTEXT || file.contexts.some((each) => each.name === name))) {
+    const connection = fromContext(contextNamed(file, name));
+    return flags.context === undefined && env.FUSE_TOKEN ? { ...connection, token: env.FUSE_TOKEN } : connection;
+  }
+  const local = await runningLocalStack(env);
+  if (local !== undefined) return { name: LOCAL_CONTEXT, baseUrl: local.url, token: local.token, master: true };
+  if (name === LOCAL_CONTEXT)
+    throw new CliError('the local stack is not up', { hint: 'start it with `fuse local up`' });
+  throw new CliError('no active context: run `fuse connect <url> --token <token>` first', {
+    hint: 'or start a local stack with `fuse local up`, or set FUSE_URL and FUSE_TOKEN',
+  });
+}
+
+const fromContext = (context: Context): Connection => ({
+  name: context.name,
+  baseUrl: context.base_url,
+  token: context.token,
+  master: context.master ?? false,
+});

@@ -1,0 +1,44 @@
+/** Any failure as people read it: a sentence, then `hint: …`. */
+import { CutStreamError, FuseApiError, FuseConnectionError, FuseError } from '@fuse/sdk';
+import { CliError } from '../cli-error.ts';
+import { printable } from './format.ts';
+
+const prefixes: Record<string, string> = {
+  not_found: 'not found',
+  conflict: 'conflict',
+  unauthorized: 'unauthorized',
+  forbidden: 'forbidden',
+  invalid_argument: 'invalid argument',
+  unavailable: 'unavailable',
+};
+
+export function errorText(error: unknown): string {
+  const { message, hint } = explain(error);
+  return `${printable(message)}\n${hint === undefined ? '' : `hint: ${printable(hint)}\n`}`;
+}
+
+function explain(error: unknown): { message: string; hint?: string | undefined } {
+  if (error instanceof CliError) return error;
+  if (error instanceof FuseApiError) return explainApiError(error);
+  if (error instanceof CutStreamError)
+    return { message: error.message, hint: `it may still be going on: fuse runs get ${error.subjectId}` };
+  if (error instanceof FuseConnectionError && !error.sent)
+    return {
+      message: error.message,
+      hint: 'is it up? `fuse local up` starts a local stack, `fuse context current` shows who is asked',
+    };
+  if (error instanceof FuseError) return { message: error.message };
+  // Whatever else it is, it is this program's fault; the trace says where.
+  return { message: error instanceof Error ? (error.stack ?? error.message) : String(error) };
+}
+
+function explainApiError(error: FuseApiError): { message: string; hint?: string | undefined } {
+  const prefix = error.status === 403 ? 'forbidden' : prefixes[error.code];
+  if (prefix !== undefined) return { message: `${prefix}: ${error.reason}`, hint: error.hint };
+  const id = error.requestId === undefined ? '' : ` (request id: ${error.requestId})`;
+  const stranger = error.code === 'route_not_found' || error.code === '';
+  return {
+    message: `${error.reason}${id}`,
+    hint: error.hint ?? (stranger ? 'is this the orchestrator? `fuse context current` shows who is asked' : undefined),
+  };
+}

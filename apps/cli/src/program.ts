@@ -1,0 +1,46 @@
+/** The whole command tree; one command a file in commands/. */
+import { VERSION } from '@fuse/sdk';
+import { Command } from 'commander';
+import { addGlobalOptions, type Cli } from './cli.ts';
+import { addConnectCommand } from './commands/connect.ts';
+import { addContextCommands } from './commands/context/group.ts';
+import { addDoctorCommand } from './commands/doctor.ts';
+import { addEnvironmentCommands } from './commands/environment/group.ts';
+import { addImageCommands } from './commands/image-list.ts';
+import { addLocalCommands } from './commands/local.ts';
+import { addRunCommand } from './commands/run.ts';
+import { addRunsCommands } from './commands/runs/group.ts';
+import { addStatusCommand } from './commands/status.ts';
+
+const AFTER_HELP = `
+Whom commands talk to: --context, else FUSE_URL with FUSE_TOKEN, else the context that \`fuse connect\` or
+\`fuse context use\` made current, else the local stack.
+
+Examples:
+  fuse local up                             start everything on this machine
+  fuse run hello.py                         run a file in a microVM of its own
+  fuse run --output '*.svg' -- python3 -c … take files back
+  fuse runs list                            what ran
+`;
+
+export function createProgram(cli: Cli): Command {
+  const program = new Command('fuse')
+    .description('Disposable microVMs for AI agents.')
+    .version(VERSION, '-v, --version')
+    .enablePositionalOptions()
+    .showSuggestionAfterError()
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, '')) })
+    .addHelpText('after', AFTER_HELP);
+  program.showHelpAfterError('hint: --help shows what can be given');
+  addGlobalOptions(program);
+  addRunCommand(program, cli);
+  addRunsCommands(program, cli);
+  addEnvironmentCommands(program, cli);
+  addImageCommands(program, cli);
+  addLocalCommands(program, cli);
+  addConnectCommand(program, cli);
+  addContextCommands(program, cli);
+  addStatusCommand(program, cli);
+  addDoctorCommand(program, cli);
+  return program;
+}
