@@ -22,9 +22,10 @@ import { buildTypeScript } from './setup/typescript.mjs';
 
 /**
  * @param {AbortSignal} signal
- * @param {string[]} [morePackages]  Debian packages beyond those that running needs
+ * @param {{packages?: string[], addTasks?: (tasks: Tasks, built: Promise<unknown>) => void}} [more]
+ *   Debian packages and steps beyond those that running needs; `built` is the step that compiles TypeScript
  */
-export async function setUp(signal, morePackages = []) {
+export async function setUp(signal, { packages = [], addTasks } = {}) {
   const startedAt = performance.now();
   process.stderr.write(`Setting up (${homePath})\n`);
   await withSetupLock(signal, async () => {
@@ -32,7 +33,7 @@ export async function setUp(signal, morePackages = []) {
     const tasks = new Tasks(signal);
     const debian = tasks.add('Debian packages', [], async (context) => {
       const go = await goPackageToInstall();
-      return ensureDebianPackages([...MACHINE_PACKAGES, ...morePackages, ...(go === undefined ? [] : [go])], context);
+      return ensureDebianPackages([...MACHINE_PACKAGES, ...packages, ...(go === undefined ? [] : [go])], context);
     });
     const npm = tasks.add('npm packages', [], ensureNpmPackages);
     const built = tasks.add('TypeScript', [npm], buildTypeScript);
@@ -42,6 +43,7 @@ export async function setUp(signal, morePackages = []) {
     const initramfs = tasks.add('initramfs', [kernel, agent], ensureInitramfs);
     const manifest = tasks.add('manifest', [kernel, initramfs, base], writeManifest);
     tasks.add('first template', [manifest, built], ensureTemplate);
+    addTasks?.(tasks, built);
     await tasks.finish();
   });
   process.stderr.write(`Set up in ${seconds(performance.now() - startedAt)}\n\n`);

@@ -1,4 +1,5 @@
 /** Runs every check side by side; one that hangs or throws is a finding like any other. */
+import { setMaxListeners } from 'node:events';
 import { withDeadline } from '@fuse/runtime';
 import { isolationCheck, kvmBootCheck } from './checks/accelerator.ts';
 import { assetsCheck } from './checks/assets.ts';
@@ -32,6 +33,7 @@ const checks: readonly Check[] = [
 ];
 
 export function diagnose(context: CheckContext, toRun: readonly Check[] = checks): Promise<NamedFinding[]> {
+  setMaxListeners(toRun.length + 1, context.signal); // each check listens
   return Promise.all(
     toRun.map(async (check): Promise<NamedFinding> => {
       try {
