@@ -1,0 +1,128 @@
+/** The orchestrator, put together by hand. Started on its own HTTP listener, by main.ts or inside another process. */
+
+import type { AddressInfo } from 'node:net';
+import type { Host, RegisterHost } from '@fuse/contract';
+import type { ObjectStore } from '@fuse/object-store';
+import { Disposables, type Logger, newId, systemClock } from '@fuse/runtime';
+import type { OrchestratorConfig } from './config.ts';
+import { ensureCluster } from './db/cluster.ts';
+import { openDatabase } from './db/open.ts';
+import { EnvironmentEvents } from './environments/environment-events.ts';
+import { EnvironmentService } from './environments/environment-service.ts';
+import { registerEnvironmentRoutes } from './environments/routes.ts';
+import { EventHub } from './events/events.ts';
+import { HostDirectory } from './hosts/host-directory.ts';
+import { HostService } from './hosts/host-service.ts';
+import { registerHostRoutes } from './hosts/routes.ts';
+import { type App, createHttpServer } from './http/http-server.ts';
+import { createMetrics } from './http/metrics.ts';
+import { registerOperationalRoutes } from './http/operational-routes.ts';
+import { registerImageRoutes } from './images/routes.ts';
+import { Reconciler } from './reconciling/reconciler.ts';
+
+/** Everything new waits this long for a sign of life of a host; the reconciler asks far more often. */
+const HOST_STALE_MS = 30_000;
+const START_LEASE_MS = 30_000;
+const HOST_RETRY_MS = 10_000;
+
+export interface OrchestratorDeps {
+  log: Logger;
+  /** Closed by whoever opened it. */
+  objectStore: ObjectStore;
+}
+
+/** Disposing stops accepting, lets what is under way finish within the shutdown timeout, and leaves every VM running. */
+export interface Orchestrator extends AsyncDisposable {
+  /** Where it listens. */
+  readonly url: string;
+  /** For a host in this process: registers it, keeping its age and a cordon when it was known already. */
+  registerHost(host: RegisterHost): Promise<Host>;
+}
+
+export async function createOrchestrator(
+  config: OrchestratorConfig,
+  { log, objectStore }: OrchestratorDeps,
+): Promise<Orchestrator> {
+  const disposables = new Disposables(log);
+  try {
+    await objectStore.check();
+    const db = disposables.add('database', await openDatabase(config.database, log));
+    const cluster = await ensureCluster(db);
+    const owner = newId('orch');
+    const hub = disposables.add('event hub', await EventHub.open(db));
+    const hostDirectory = disposables.add('host clients', new HostDirectory(db, log));
+    const hosts = new HostService(db);
+    const environments = new EnvironmentService({
+      db,
+      hosts: hostDirectory,
+      log,
+      clusterTag: cluster.tag,
+      vmPrefix: config.vmPrefix,
+      owner,
+      placementPolicy: config.placementPolicy,
+      hostStaleMs: HOST_STALE_MS,
+      startLeaseMs: START_LEASE_MS,
+      hostRetryMs: HOST_RETRY_MS,
+    });
+    const reconciler = disposables.add(
+      'reconciler',
+      new Reconciler({
+        db,
+        hosts: hostDirectory,
+        environments,
+        log,
+        clock: systemClock,
+        clusterTag: cluster.tag,
+        owner,
+        intervals: config.reconciling,
+      }),
+    );
+    const metrics = createMetrics();
+    const http = createHttpServer({
+      version: config.version,
+      masterToken: config.masterToken,
+      log,
+      metrics,
+      registerRoutes(app) {
+        registerOperationalRoutes(app, {
+          version: config.version,
+          metrics,
+          readinessChecks: { state_store: () => db.ping(), fleet: () => hosts.checkFleet(HOST_STALE_MS) },
+        });
+        registerHostRoutes(app, hosts);
+        registerImageRoutes(app, hostDirectory);
+        registerEnvironmentRoutes(app, environments, new EnvironmentEvents(db, hub, environments));
+      },
+    });
+    disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
+    const { host, port } = config.listen;
+    await http.listen({ port, ...(host === undefined ? {} : { host }) });
+    reconciler.start();
+    const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
+    if (config.masterToken === undefined) log.warn('no ORCH_AUTH_TOKEN: every caller is the master');
+    log.info({ url, owner, cluster: cluster.tag, database: db.kind }, 'orchestrator ready');
+    return {
+      url,
+      registerHost: (request) => hosts.refresh(request),
+      [Symbol.asyncDispose]: () => disposables[Symbol.asyncDispose](),
+    };
+  } catch (error) {
+    await disposables[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** Waits for answers under way; cuts what is left when time is up. */
+async function closeHttp(app: App, timeoutMs: number): Promise<void> {
+  const cut = setTimeout(() => app.server.closeAllConnections(), timeoutMs);
+  try {
+    await app.close();
+  } finally {
+    clearTimeout(cut);
+  }
+}
+
+function urlOf({ address, family, port }: AddressInfo): string {
+  const host = address === '::' || address === '0.0.0.0' ? '127.0.0.1' : address;
+  return `http://${family === 'IPv6' && host.includes(':') ? `[${host}]` : host}:${port}`;
+}

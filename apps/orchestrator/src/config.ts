@@ -1,0 +1,118 @@
+/** The orchestrator's configuration. Nothing else here reads the environment. */
+import { readFileSync } from 'node:fs';
+import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
+import { z } from 'zod';
+import type { DatabaseLocation } from './db/open.ts';
+import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
+import type { PlacementPolicy } from './scheduling/schedule.ts';
+
+export interface OrchestratorConfig {
+  /** `host` undefined: every address. Port 0: any free one. */
+  listen: { host: string | undefined; port: number };
+  database: DatabaseLocation;
+  objectStore: ObjectStoreConfig;
+  /** Undefined: no authentication at all. */
+  masterToken: string | undefined;
+  /** Of environment ids: `<vmPrefix><task_id>`. */
+  vmPrefix: string;
+  placementPolicy: PlacementPolicy;
+  /** Where clients reach us, for URLs that we hand out; undefined: as the request's Host header says. */
+  publicUrl: string | undefined;
+  shutdownTimeoutMs: number;
+  reconciling: ReconcilerIntervals;
+  version: string;
+  logLevel: string;
+}
+
+export const DEFAULT_PORT = 8_080;
+
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+const listen = z
+  .string()
+  .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s]*):\d{1,5}$/, 'must be host:port or :port, such as 127.0.0.1:8080')
+  .transform((value) => {
+    const at = value.lastIndexOf(':');
+    return { host: value.slice(0, at).replace(/^\[|\]$/g, '') || undefined, port: Number(value.slice(at + 1)) };
+  })
+  .refine(({ port }) => port <= 65_535, 'the port must be at most 65535');
+
+const Environment = z.object({
+  ORCH_LISTEN: listen.optional(),
+  ORCH_VM_PREFIX: z
+    .string()
+    .regex(/^[a-z0-9-]{0,32}$/, 'must be at most 32 lower-case letters, digits or "-"')
+    .optional(),
+  ORCH_AUTH_TOKEN: z.string().optional(),
+  ORCH_AUTH_TOKEN_FILE: z.string().optional(),
+  ORCH_REQUIRE_AUTH: z.enum(['true', 'false', '1', '0']).optional(),
+  ORCH_SHUTDOWN_TIMEOUT_SECONDS: z
+    .string()
+    .regex(/^\d{1,5}$/, 'must be a whole number of seconds')
+    .transform(Number)
+    .optional(),
+  ORCH_PLACEMENT: z.enum(['spread', 'binpack']).optional(),
+  ORCH_PUBLIC_URL: z.url({ protocol: /^https?$/ }).optional(),
+  DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
+  ORCH_EMBEDDED_DATABASE: z.string().startsWith('/', 'must be an absolute path').optional(),
+  FUSE_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).optional(),
+});
+
+/** Throws ConfigError (AppError for the object store's part) with a line for each problem; values, which may be secrets, are never in it. */
+export function loadConfig(variables: Record<string, string | undefined>): OrchestratorConfig {
+  const given = Object.fromEntries(
+    Object.entries(variables).filter(([, value]) => value !== undefined && value !== ''),
+  );
+  const parsed = Environment.safeParse(given);
+  if (!parsed.success)
+    throw new ConfigError(parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('\n'));
+  const env = parsed.data;
+  const masterToken = readToken(env);
+  if (masterToken === undefined && ['true', '1'].includes(env.ORCH_REQUIRE_AUTH ?? ''))
+    throw new ConfigError('ORCH_REQUIRE_AUTH: needs ORCH_AUTH_TOKEN or ORCH_AUTH_TOKEN_FILE');
+  return {
+    listen: env.ORCH_LISTEN ?? { host: undefined, port: DEFAULT_PORT },
+    database: databaseLocation(env),
+    objectStore: objectStoreConfigFromEnv(variables),
+    masterToken,
+    vmPrefix: env.ORCH_VM_PREFIX ?? 'fuse-',
+    placementPolicy: env.ORCH_PLACEMENT ?? 'spread',
+    publicUrl: env.ORCH_PUBLIC_URL?.replace(/\/+$/, ''),
+    shutdownTimeoutMs: (env.ORCH_SHUTDOWN_TIMEOUT_SECONDS ?? 30) * 1_000,
+    reconciling: defaultIntervals,
+    version: packageVersion(),
+    logLevel: env.FUSE_LOG_LEVEL ?? 'info',
+  };
+}
+
+function databaseLocation(env: z.infer<typeof Environment>): DatabaseLocation {
+  if (env.DATABASE_URL !== undefined) return { url: env.DATABASE_URL };
+  if (env.ORCH_EMBEDDED_DATABASE !== undefined) return { directory: env.ORCH_EMBEDDED_DATABASE };
+  throw new ConfigError(
+    'DATABASE_URL: is required (a postgresql:// URL); for one machine alone, ORCH_EMBEDDED_DATABASE names a directory in its place',
+  );
+}
+
+function readToken(env: z.infer<typeof Environment>): string | undefined {
+  if (env.ORCH_AUTH_TOKEN !== undefined && env.ORCH_AUTH_TOKEN_FILE !== undefined)
+    throw new ConfigError('ORCH_AUTH_TOKEN_FILE: goes without ORCH_AUTH_TOKEN');
+  if (env.ORCH_AUTH_TOKEN_FILE === undefined) return env.ORCH_AUTH_TOKEN;
+  let text: string;
+  try {
+    text = readFileSync(env.ORCH_AUTH_TOKEN_FILE, 'utf8').trim();
+  } catch (cause) {
+    throw new ConfigError(`ORCH_AUTH_TOKEN_FILE: ${env.ORCH_AUTH_TOKEN_FILE} cannot be read`, { cause });
+  }
+  // An empty file must not mean "no authentication".
+  if (text === '') throw new ConfigError(`ORCH_AUTH_TOKEN_FILE: ${env.ORCH_AUTH_TOKEN_FILE} is empty`);
+  return text;
+}
+
+export function packageVersion(): string {
+  const parsed = z
+    .object({ version: z.string() })
+    .parse(JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')));
+  return parsed.version;
+}
