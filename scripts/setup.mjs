@@ -24,11 +24,12 @@ import { buildTypeScript } from './setup/typescript.mjs';
  * @param {AbortSignal} signal
  * @param {{packages?: string[], addTasks?: (tasks: Tasks, built: Promise<unknown>) => void}} [more]
  *   Debian packages and steps beyond those that running needs; `built` is the step that compiles TypeScript
+ * @returns {Promise<{changed: boolean}>} whether a stack that runs already was started with something else
  */
 export async function setUp(signal, { packages = [], addTasks } = {}) {
   const startedAt = performance.now();
   process.stderr.write(`Setting up (${homePath})\n`);
-  await withSetupLock(signal, async () => {
+  const changed = await withSetupLock(signal, async () => {
     await removeHalfMade();
     const tasks = new Tasks(signal);
     const debian = tasks.add('Debian packages', [], async (context) => {
@@ -45,8 +46,10 @@ export async function setUp(signal, { packages = [], addTasks } = {}) {
     tasks.add('first template', [manifest, built], ensureTemplate);
     addTasks?.(tasks, built);
     await tasks.finish();
+    return (await built).made || (await manifest).made;
   });
   process.stderr.write(`Set up in ${seconds(performance.now() - startedAt)}\n\n`);
+  return { changed };
 }
 
 /** Runs `main` until it ends or a signal asks to stop; prints what the user can do about a failure. @param {(signal: AbortSignal) => Promise<number>} main */

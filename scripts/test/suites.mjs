@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findGo } from '../setup/go.mjs';
 import { projectPath } from '../setup/paths.mjs';
+import { show } from '../setup/show.mjs';
 import { noTests } from './counts.mjs';
 import { goTestCounter } from './go-test.mjs';
-import { show } from './show.mjs';
 
 /**
  * @typedef {import('./counts.mjs').Counts} Counts
