@@ -3,7 +3,7 @@ export const runPrefix = (runId: string): string => `runs/${runId}`;
 export const inputKey = (runId: string, index: number): string => `${runPrefix(runId)}/in/${index}`;
 export const stdinKey = (runId: string): string => `${runPrefix(runId)}/in/stdin`;
 /** Of one attempt at saving: two drivers, one of them late, never write the same keys. */
-export const outputsPrefix = (runId: string, fence: number): string => `${runPrefix(runId)}/out-${fence}`;
+export const outputsPrefix = (runId: string, attempt: string): string => `${runPrefix(runId)}/out-${attempt}`;
 export const fileKey = (fileId: string): string => `files/${fileId}`;
 
 /** The run or file that an object belongs to, with the time that its id carries (runtime's newId). */

@@ -26,22 +26,22 @@ export async function claimAbandonedRuns(
     .execute();
 }
 
-/** Ids of those that are still the owner's; the others are lost. */
+/** Those that are still the owner's; the others are lost. */
 export async function renewLeases(
   query: Queryable,
   owner: string,
   runIds: string[],
   leaseMs: number,
-): Promise<string[]> {
-  if (runIds.length === 0) return [];
+): Promise<Map<string, { cancelRequested: boolean }>> {
+  if (runIds.length === 0) return new Map();
   const rows = await query
     .updateTable('runs')
     .set({ lease_until: inMs(leaseMs) })
     .where('lease_owner', '=', owner)
     .where('id', 'in', runIds)
-    .returning('id')
+    .returning(['id', 'cancel_requested_at'])
     .execute();
-  return rows.map((row) => row.id);
+  return new Map(rows.map((row) => [row.id, { cancelRequested: row.cancel_requested_at !== null }]));
 }
 
 /** So that others need not wait for the leases to run out. */

@@ -6,7 +6,7 @@
 import { type RunState, runCanBecome } from '@fuse/contract';
 import type { Shape } from '@fuse/host-protocol';
 import { type RawBuilder, sql, type Updateable } from 'kysely';
-import { inMs, jsonb, now, type Tx } from '../db/db.ts';
+import { inMs, jsonb, now, type Queryable, type Tx } from '../db/db.ts';
 import type { RunRow, RunsTable } from '../db/schema.ts';
 import { recordEvents } from '../events/events.ts';
 import type { StoredRequest } from './request.ts';
@@ -176,3 +176,14 @@ const stateEvent = (runId: string, state: RunState, failure?: RunFailure) => ({
 });
 
 const roundMs = (ms: number): number => Math.round(ms * 10) / 10;
+
+/** The row as it is now; undefined when somebody else holds it, or it has ended. */
+export function findHeldRun(query: Queryable, hold: RunHold): Promise<RunRow | undefined> {
+  return query
+    .selectFrom('runs')
+    .selectAll()
+    .where('id', '=', hold.runId)
+    .where('lease_owner', '=', hold.owner)
+    .where('version', '=', hold.version)
+    .executeTakeFirst();
+}

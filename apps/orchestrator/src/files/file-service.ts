@@ -1,0 +1,77 @@
+/** Uploads that runs take as inputs. The row exists once the bytes are safe; an upload that is cut leaves nothing. */
+
+import type { Readable } from 'node:stream';
+import { AppError, invalidField, type UploadedFile } from '@fuse/contract';
+import type { ObjectStore } from '@fuse/object-store';
+import { newId } from '@fuse/runtime';
+import type { Db } from '../db/db.ts';
+import { deleteFile, findFile, insertFile, toUploadedFile } from './file-store.ts';
+
+export const DEFAULT_MAX_FILE_BYTES = 10 * 1024 ** 3;
+export const DEFAULT_FILE_LIFETIME_MS = 86_400_000;
+
+export interface FileServiceOptions {
+  db: Db;
+  objectStore: ObjectStore;
+  maxFileBytes: number;
+  lifetimeMs: number;
+}
+
+export interface Upload {
+  tenantId: string;
+  body: Readable | Uint8Array;
+  /** What the client says its bytes are, and where it says so. */
+  expected: { sha256: string; field: string } | undefined;
+  signal: AbortSignal;
+}
+
+export class FileService {
+  readonly #options: FileServiceOptions;
+
+  constructor(options: FileServiceOptions) {
+    this.#options = options;
+  }
+
+  get maxFileBytes(): number {
+    return this.#options.maxFileBytes;
+  }
+
+  async upload({ tenantId, body, expected, signal }: Upload): Promise<UploadedFile> {
+    const { db, objectStore, maxFileBytes, lifetimeMs } = this.#options;
+    const id = newId('file');
+    const objectKey = `files/${id}`;
+    const stored = await objectStore
+      .put(objectKey, body, {
+        maxBytes: maxFileBytes,
+        signal,
+        ...(expected === undefined ? {} : { expectedSha256: expected.sha256 }),
+      })
+      .catch((error: unknown) => {
+        if (expected !== undefined && error instanceof AppError && error.code === 'integrity_error')
+          throw invalidField(expected.field, 'is not the sum of the bytes that came', 'send the file again');
+        throw error;
+      });
+    try {
+      const { sizeBytes, sha256 } = stored;
+      return toUploadedFile(await insertFile(db.query, { id, tenantId, objectKey, sizeBytes, sha256 }, lifetimeMs));
+    } catch (error) {
+      await objectStore.delete(objectKey).catch(() => {}); // swept later; the first error is the one to tell
+      throw error;
+    }
+  }
+
+  async get(tenantId: string, id: string): Promise<UploadedFile> {
+    const row = await findFile(this.#options.db.query, tenantId, id);
+    if (row === undefined) throw fileNotFound(id);
+    return toUploadedFile(row);
+  }
+
+  /** Runs that use it and have not read it yet fail with `input_failed`. */
+  async delete(tenantId: string, id: string): Promise<void> {
+    const objectKey = await deleteFile(this.#options.db.query, tenantId, id);
+    if (objectKey === undefined) throw fileNotFound(id);
+    await this.#options.objectStore.delete(objectKey);
+  }
+}
+
+const fileNotFound = (id: string): AppError => new AppError('not_found', `file ${id} not found`);

@@ -1,0 +1,42 @@
+import { AppError, type UploadedFile } from '@fuse/contract';
+import { z } from 'zod';
+import { clientSignal } from '../http/closing.ts';
+import type { App } from '../http/http-server.ts';
+import { refuseOversized, useRawBodies } from '../http/json-bodies.ts';
+import { declaredSum } from './declared-sum.ts';
+import type { FileService } from './file-service.ts';
+import { incomingBytes } from './incoming-bytes.ts';
+
+const params = z.object({ id: z.string() });
+
+export function registerFileRoutes(app: App, files: FileService): void {
+  // A scope of its own: bodies are streams here.
+  void app.register(async (scope: App) => {
+    useRawBodies(scope);
+    scope.post('/v1/files', async (request, reply): Promise<UploadedFile> => {
+      const { raw, headers } = request;
+      const expected = declaredSum(headers);
+      if (Number(headers['content-length'] ?? 0) > files.maxFileBytes) return refuseOversized(raw, files.maxFileBytes);
+      try {
+        const file = await files.upload({
+          tenantId: request.caller.tenantId,
+          body: request.body === undefined ? new Uint8Array() : incomingBytes(raw),
+          expected,
+          signal: clientSignal(reply),
+        });
+        return reply.code(201).send(file);
+      } catch (error) {
+        if (error instanceof AppError && error.code === 'payload_too_large')
+          return refuseOversized(raw, files.maxFileBytes);
+        throw error;
+      }
+    });
+  });
+
+  app.get('/v1/files/:id', { schema: { params } }, (request) => files.get(request.caller.tenantId, request.params.id));
+
+  app.delete('/v1/files/:id', { schema: { params } }, async (request, reply) => {
+    await files.delete(request.caller.tenantId, request.params.id);
+    return reply.code(204).send();
+  });
+}

@@ -1,0 +1,94 @@
+/**
+ * Forgets what is old: ended runs with their outputs and events, uploads, idempotency keys, and objects that no row owns any more. One
+ * process at a time; whatever it was doing when it died the next one does again.
+ */
+import type { ObjectStore } from '@fuse/object-store';
+import { type Clock, type Logger, sleep } from '@fuse/runtime';
+import type { Db } from '../db/db.ts';
+import { deleteExpiredFiles } from '../files/file-store.ts';
+import { deleteExpiredKeys } from '../idempotency/idempotency-store.ts';
+import type { LeaderLease } from '../reconciling/leader-lease.ts';
+import { runPrefix } from './object-keys.ts';
+import { sweepOrphans } from './orphan-sweep.ts';
+import { deleteRun, expiredRuns } from './run-retention.ts';
+
+export interface CollectorOptions {
+  db: Db;
+  objectStore: ObjectStore;
+  log: Logger;
+  clock: Clock;
+  lease: LeaderLease;
+  /** Longer than the lease lasts it holds nothing: every step may be done twice. */
+  intervalMs: number;
+  sweepEveryMs: number;
+}
+
+export const collectorIntervals = { intervalMs: 60_000, sweepEveryMs: 86_400_000 };
+const BATCH = 50;
+
+export class Collector implements AsyncDisposable {
+  readonly #options: CollectorOptions;
+  readonly #stop = new AbortController();
+  #loop: Promise<void> = Promise.resolve();
+  #sweptAt: number;
+
+  constructor(options: CollectorOptions) {
+    this.#options = options;
+    // The first sweep comes after a while: right after a start nothing can be that old.
+    this.#sweptAt = options.clock.monotonic();
+  }
+
+  start(): void {
+    this.#loop = this.#run();
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      try {
+        if ((await this.#options.lease.hold()) !== undefined) await this.collect(signal);
+      } catch (error) {
+        if (!signal.aborted) this.#options.log.error({ err: error }, 'collecting failed');
+      }
+      await sleep(this.#options.intervalMs, signal).catch(() => {}); // stopped
+    }
+  }
+
+  /** One round. */
+  async collect(signal: AbortSignal): Promise<void> {
+    const { db, objectStore, log, clock, sweepEveryMs } = this.#options;
+    let runs = 0;
+    for (let ids = await expiredRuns(db.query, BATCH); ids.length > 0; ids = await expiredRuns(db.query, BATCH)) {
+      for (const id of ids) {
+        signal.throwIfAborted();
+        // Objects first: a row without them can be found again, they without a row cannot.
+        await objectStore.deletePrefix(runPrefix(id));
+        await db.transaction((tx) => deleteRun(tx, id));
+        runs += 1;
+      }
+    }
+    let files = 0;
+    for (
+      let keys = await deleteExpiredFiles(db.query, BATCH);
+      keys.length > 0;
+      keys = await deleteExpiredFiles(db.query, BATCH)
+    ) {
+      signal.throwIfAborted();
+      await Promise.all(keys.map((key) => objectStore.delete(key)));
+      files += keys.length;
+    }
+    const idempotencyKeys = await deleteExpiredKeys(db.query);
+    if (runs + files + idempotencyKeys > 0)
+      log.info({ runs, files, idempotency_keys: idempotencyKeys }, 'what had expired was collected');
+    if (clock.monotonic() - this.#sweptAt < sweepEveryMs) return;
+    this.#sweptAt = clock.monotonic();
+    const swept = await sweepOrphans({ db, objectStore, nowMs: clock.now() }, signal);
+    if (swept > 0) log.info({ objects: swept }, 'objects that nothing owned were swept');
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort(new Error('the orchestrator stops'));
+    await this.#loop;
+    await this.#options.lease.release().catch(() => {}); // it ends by itself
+  }
+}

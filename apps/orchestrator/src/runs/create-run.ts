@@ -1,0 +1,137 @@
+/**
+ * Admission of a run. Checked and stored first, then one transaction: the idempotency key, the uploads it uses, room when there is
+ * some and nobody waits longer, the row. A refusal leaves nothing behind.
+ */
+import { AppError, type CreateRun, type Run } from '@fuse/contract';
+import type { ObjectStore } from '@fuse/object-store';
+import { newId } from '@fuse/runtime';
+import { channels, type Db, notify, type Tx } from '../db/db.ts';
+import { rejectionError } from '../environments/admission.ts';
+import type { EnvironmentService } from '../environments/environment-service.ts';
+import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
+import { claimKey, recordResponse } from '../idempotency/idempotency-store.ts';
+import { planRun, type RunPlan } from './request.ts';
+import { admissionOf } from './run-admission.ts';
+import { dropInline, hasInline, storedRequest, storeInline } from './run-contents.ts';
+import { anyQueued } from './run-queue.ts';
+import type { RunRecord } from './run-reads.ts';
+import { type Admittance, insertRun } from './run-store.ts';
+import type { RunWorker } from './run-worker.ts';
+
+export interface CreateContext {
+  db: Db;
+  objectStore: ObjectStore;
+  environments: EnvironmentService;
+  worker: RunWorker;
+}
+
+export interface NewRunRequest {
+  tenantId: string;
+  body: CreateRun;
+  idempotent: IdempotentRequest | undefined;
+  /** Of performance.now(). */
+  receivedAt: number;
+  /** The answer to remember under the key. */
+  show: (record: RunRecord) => Promise<Run>;
+}
+
+/** Undefined: another request with this key was first. */
+export async function createRun(context: CreateContext, request: NewRunRequest): Promise<RunRecord | undefined> {
+  const { db, objectStore, environments, worker } = context;
+  const plan = planRun(request.body);
+  await environments.requireImage(plan.image);
+  const runId = newId('run');
+  const inline = hasInline(plan);
+  let committing = false;
+  try {
+    const contents = await storeInline(objectStore, runId, plan);
+    const heldUntil = performance.now() + worker.leaseMs;
+    const created = await db.transaction(async (tx) => {
+      if (request.idempotent !== undefined && !(await claimKey(tx, request.idempotent, runId))) return undefined;
+      const admitted = await admitRun(context, tx, request, { plan, runId, contents });
+      committing = true;
+      return admitted;
+    });
+    if (created === undefined) {
+      if (inline) await dropInline(objectStore, runId);
+      return undefined;
+    }
+    if (created.state === 'starting') worker.drive(created, heldUntil);
+    else worker.wakeQueue();
+    return created;
+  } catch (error) {
+    // A commit whose answer was lost may have happened: then the run needs them. Else they are swept later.
+    if (inline && !committing) await dropInline(objectStore, runId).catch(() => {});
+    throw error;
+  }
+}
+
+interface PreparedRun {
+  plan: RunPlan;
+  runId: string;
+  contents: Awaited<ReturnType<typeof storeInline>>;
+}
+
+/** Beyond waiting and running: until the inputs are in the guest. */
+const KEEP_FILES_EXTRA_MS = 3_600_000;
+
+async function admitRun(
+  context: CreateContext,
+  tx: Tx,
+  request: NewRunRequest,
+  { plan, runId, contents }: PreparedRun,
+): Promise<RunRecord> {
+  const { tenantId, idempotent } = request;
+  const stored = await storedRequest(tx, tenantId, plan, contents, plan.queueTimeoutMs + KEEP_FILES_EXTRA_MS);
+  const room = await reserveRoom(context, tx, request, plan, runId);
+  const row = await insertRun(
+    tx,
+    {
+      id: runId,
+      tenantId,
+      image: plan.image,
+      shape: plan.shape,
+      timeoutMs: plan.timeoutMs,
+      queueTimeoutMs: plan.queueTimeoutMs,
+      labels: plan.labels,
+      request: stored,
+      admitMs: performance.now() - request.receivedAt,
+    },
+    room?.admitted,
+  );
+  if (room === undefined) await notify(tx, channels.runs, 'queued');
+  const record = { ...row, environment_id: room?.environmentId ?? null, destroy_ms: null };
+  if (idempotent !== undefined) await recordResponse(tx, idempotent, await request.show(record));
+  return record;
+}
+
+/** Undefined: it has to wait. Throws what nobody could ever give, and what may not wait. */
+async function reserveRoom(
+  { environments, worker }: CreateContext,
+  tx: Tx,
+  { tenantId }: NewRunRequest,
+  plan: RunPlan,
+  runId: string,
+): Promise<{ admitted: Admittance; environmentId: string } | undefined> {
+  const { image, shape, timeoutMs } = plan;
+  const mustWait = !worker.hasSlot || (await anyQueued(tx));
+  if (mustWait) {
+    const placement = await environments.wouldPlace(tx, { ...shape, image });
+    if (placement.kind === 'impossible') throw rejectionError(placement);
+    if (plan.queueTimeoutMs === 0)
+      throw new AppError('unavailable', 'no room now: other runs are waiting already', {
+        details: { reason: 'no_room' },
+        hint: 'give it a queue_timeout_ms to wait for room',
+        retryAfterSeconds: 5,
+      });
+    return undefined;
+  }
+  const asking = { id: runId, tenant_id: tenantId, image, ...shape, timeout_ms: timeoutMs };
+  const admission = await environments.admit(tx, admissionOf(asking));
+  if (admission.kind === 'admitted') {
+    const { uid, id } = admission.environment;
+    return { admitted: { environmentUid: uid, owner: worker.owner, leaseMs: worker.leaseMs }, environmentId: id };
+  }
+  if (admission.kind !== 'no_room' || plan.queueTimeoutMs === 0) throw rejectionError(admission);
+  return undefined;
+}

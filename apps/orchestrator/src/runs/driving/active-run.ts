@@ -1,0 +1,36 @@
+/** A run that this process drives: its hold, and the two ways to interrupt it. */
+import type { RunRow } from '../../db/schema.ts';
+import type { RunHold } from '../run-store.ts';
+import type { Drive } from './drive.ts';
+
+export class ActiveRun {
+  readonly drive: Drive;
+  readonly done: Promise<void>;
+  readonly #stop = new AbortController();
+  readonly #cancel = new AbortController();
+  /** Of performance.now(): until then nobody can have taken it over. */
+  #heldUntil: number;
+
+  constructor(run: RunRow, hold: RunHold, heldUntil: number, go: (drive: Drive) => Promise<void>) {
+    this.#heldUntil = heldUntil;
+    this.drive = { hold, stop: this.#stop.signal, cancel: this.#cancel.signal, markedRunning: false };
+    if (run.cancel_requested_at !== null) this.cancel();
+    this.done = go(this.drive);
+  }
+
+  get heldUntil(): number {
+    return this.#heldUntil;
+  }
+
+  renewed(heldUntil: number): void {
+    this.#heldUntil = heldUntil;
+  }
+
+  cancel(): void {
+    this.#cancel.abort(new Error('the run is cancelled'));
+  }
+
+  stop(reason: string): void {
+    this.#stop.abort(new Error(reason));
+  }
+}

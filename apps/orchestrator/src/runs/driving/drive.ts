@@ -1,0 +1,65 @@
+/** What every step of driving a run has at hand. */
+import type { Logger } from '@fuse/runtime';
+import type { Db } from '../../db/db.ts';
+import type { RunRow } from '../../db/schema.ts';
+import type { EnvironmentService } from '../../environments/environment-service.ts';
+import type { StoredRequest } from '../request.ts';
+import type { RunHold } from '../run-store.ts';
+
+/** Between two of them everything may be repeated by another process. */
+export const checkpoints = [
+  'admitted',
+  'vm started',
+  'files put',
+  'marked running',
+  'exec started',
+  'exec ended',
+  'marked saving',
+  'outputs saved',
+  'ended',
+] as const;
+export type Checkpoint = (typeof checkpoints)[number];
+
+export interface RunLimitsConfig {
+  /** Frame bytes of a run's log that the host keeps; more is counted and dropped. */
+  maxLogBytes: number;
+  maxOutputFileBytes: number;
+  maxOutputTotalBytes: number;
+}
+
+export const DEFAULT_RUN_LIMITS: RunLimitsConfig = {
+  maxLogBytes: 64 * 1024 * 1024,
+  maxOutputFileBytes: 5 * 1024 ** 3,
+  maxOutputTotalBytes: 20 * 1024 ** 3,
+};
+
+export interface DriveContext {
+  db: Db;
+  environments: EnvironmentService;
+  log: Logger;
+  limits: RunLimitsConfig;
+  /** How long ended runs, their outputs included, are kept. */
+  retentionMs: number;
+  /** A host that does not answer for so long is given up, and with it the runs on it. */
+  hostLostAfterMs: number;
+  /** Tests stop a driver here. */
+  checkpoint: (point: Checkpoint, runId: string) => Promise<void>;
+}
+
+export interface Drive {
+  readonly hold: RunHold;
+  /** Aborted when the hold is lost or this process stops: leave everything as it is. */
+  readonly stop: AbortSignal;
+  /** Aborted once cancellation was asked for. */
+  readonly cancel: AbortSignal;
+  /** Whether it was this driver that marked the run `running`: then nobody else can have started the command. */
+  markedRunning: boolean;
+}
+
+export const requestOf = (run: RunRow): StoredRequest => run.request as StoredRequest; // written by insertRun, and only there
+
+/** Of a run beyond `queued`. */
+export function environmentUidOf(run: RunRow): string {
+  if (run.environment_uid === null) throw new Error(`run ${run.id} is ${run.state} and has no environment`);
+  return run.environment_uid;
+}

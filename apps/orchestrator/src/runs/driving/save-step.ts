@@ -1,0 +1,97 @@
+/** saving -> the end: outputs and logs from the guest into the object store. The result is in the row already. */
+import { randomBytes } from 'node:crypto';
+import { AppError, MAX_OUTPUTS, RUN_WORKSPACE } from '@fuse/contract';
+import type { CollectedOutputs } from '@fuse/host-protocol';
+import type { RunRow } from '../../db/schema.ts';
+import { outputsPrefix } from '../object-keys.ts';
+import { execIdOf } from '../run.ts';
+import { storableText } from '../storable-text.ts';
+import { type Drive, type DriveContext, environmentUidOf, requestOf } from './drive.ts';
+import { endRun } from './end-run.ts';
+import { hasCode, untilHostAnswers } from './host-retries.ts';
+import type { Whereabouts } from './run-step.ts';
+
+export async function saveStep(context: DriveContext, drive: Drive, run: RunRow): Promise<RunRow> {
+  const { outcome } = run;
+  const environment = await context.environments.get(context.db.query, environmentUidOf(run));
+  if (outcome === null || environment === undefined) throw new Error(`run ${run.id} is saving and has no result`);
+  const at = { host: await context.environments.hostOf(environment), environment, execId: execIdOf(run.id) };
+
+  const saved = await collectAll(context, drive, run, at);
+  await context.checkpoint('outputs saved', run.id);
+  if (saved.error === undefined || drive.cancel.aborted)
+    return endRun(context, drive, run, {
+      to: drive.cancel.aborted ? 'cancelled' : outcome,
+      ...(saved.collected === undefined ? {} : { collected: saved.collected }),
+    });
+  const message = `the command ended, its outputs could not be saved: ${storableText(saved.error.message)}`;
+  return endRun(context, drive, run, {
+    to: 'failed',
+    failure: { code: 'save_failed', message },
+    ...(saved.collected === undefined ? {} : { collected: saved.collected }),
+  });
+}
+
+/** Cancelled, or with a VM that gives nothing any more, the logs alone: those are on the host. */
+async function collectAll(
+  context: DriveContext,
+  drive: Drive,
+  run: RunRow,
+  at: Whereabouts,
+): Promise<{ collected?: CollectedOutputs; error?: AppError }> {
+  const globs = run.outcome === 'cancelled' || drive.cancel.aborted ? [] : requestOf(run).outputs;
+  let failure: AppError | undefined;
+  if (globs.length > 0) {
+    try {
+      return { collected: await collect(context, run, at, globs, AbortSignal.any([drive.stop, drive.cancel])) };
+    } catch (error) {
+      drive.stop.throwIfAborted();
+      if (!drive.cancel.aborted) {
+        if (!(error instanceof AppError)) throw error;
+        failure = error;
+      }
+    }
+  }
+  try {
+    const collected = await collectLogs(context, run, at, drive.stop);
+    return failure === undefined ? { collected } : { collected, error: failure };
+  } catch (error) {
+    drive.stop.throwIfAborted();
+    if (!(error instanceof AppError)) throw error;
+    return { error: failure ?? error };
+  }
+}
+
+export const collectLogs = (context: DriveContext, run: RunRow, at: Whereabouts, signal: AbortSignal) =>
+  collect(context, run, at, [], signal);
+
+function collect(
+  context: DriveContext,
+  run: RunRow,
+  { host, environment, execId }: Whereabouts,
+  globs: string[],
+  signal: AbortSignal,
+): Promise<CollectedOutputs> {
+  const { maxOutputFileBytes, maxOutputTotalBytes } = context.limits;
+  const attempt = () =>
+    host.collectOutputs(
+      environment.vm_id,
+      {
+        cwd: RUN_WORKSPACE,
+        globs,
+        // Of this attempt alone: an earlier one may still be writing.
+        key_prefix: outputsPrefix(run.id, randomBytes(4).toString('hex')),
+        max_files: MAX_OUTPUTS,
+        max_file_bytes: maxOutputFileBytes,
+        max_total_bytes: maxOutputTotalBytes,
+        exec_id: execId,
+      },
+      signal,
+    );
+  return untilHostAnswers(attempt, {
+    signal,
+    giveUpAfterMs: context.hostLostAfterMs,
+    // The object store, not the host, is away.
+    also: (error) => hasCode(error, 'unavailable'),
+  });
+}

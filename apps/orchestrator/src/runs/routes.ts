@@ -1,0 +1,175 @@
+import { performance } from 'node:perf_hooks';
+import {
+  AppError,
+  CreateRun,
+  invalidField,
+  type ListRuns,
+  pageLimit,
+  RUN_BODY_LIMIT_BYTES,
+  type RunOutput,
+} from '@fuse/contract';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { clientSignal } from '../http/closing.ts';
+import { openEventStream } from '../http/event-stream.ts';
+import type { App } from '../http/http-server.ts';
+import { decodeCursor, pageQuery, queryText } from '../http/pages.ts';
+import { idempotentRequest } from '../idempotency/idempotency-key.ts';
+import { checkDownload } from './download-url.ts';
+import { formatPosition, parsePosition } from './event-position.ts';
+import { outputSigner, type UrlContext } from './output-urls.ts';
+import { type EventsContext, runEvents } from './run-events.ts';
+import type { RunService } from './run-service.ts';
+import { type SignOutput, toRunOutput } from './run-view.ts';
+import { sendOutput } from './send-output.ts';
+
+export interface RunRoutes {
+  runs: RunService;
+  events: EventsContext;
+  urls: UrlContext;
+}
+
+const params = z.object({ id: z.string() });
+const Cursor = z.object({ id: z.string() });
+const listQuery = z.object({
+  ...pageQuery,
+  state: queryText,
+  image: queryText,
+  label: z.union([z.string(), z.array(z.string())]).optional(),
+});
+const CREATE_ROUTE = 'POST /v1/runs';
+/** When the head of a request was here; its body may have taken a while. */
+const arrivals = new WeakMap<FastifyRequest, number>();
+
+export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): void {
+  const signerFor = (request: FastifyRequest): SignOutput =>
+    outputSigner(urls, `${request.protocol}://${request.host}`);
+
+  app.post(
+    '/v1/runs',
+    {
+      bodyLimit: RUN_BODY_LIMIT_BYTES,
+      schema: { body: CreateRun },
+      preParsing: async (request) => {
+        arrivals.set(request, performance.now());
+      },
+    },
+    async (request, reply) => {
+      const { tenantId } = request.caller;
+      const { run, ended, replayed } = await runs.create({
+        tenantId,
+        body: request.body,
+        idempotent: idempotentRequest(request.headers, { tenantId, route: CREATE_ROUTE, body: request.body }),
+        receivedAt: arrivals.get(request) ?? performance.now(),
+        sign: signerFor(request),
+        signal: AbortSignal.any([clientSignal(reply), app.closing]),
+      });
+      if (replayed) reply.header('Idempotency-Replayed', 'true');
+      return reply
+        .code(ended ? 200 : 202)
+        .header('Location', `/v1/runs/${run.id}`)
+        .send(run);
+    },
+  );
+
+  app.get('/v1/runs', { schema: { querystring: listQuery } }, async (request): Promise<ListRuns> => {
+    const { limit, cursor, state, image, label } = request.query;
+    const filter = {
+      tenantId: request.caller.tenantId,
+      state: state || undefined,
+      image: image || undefined,
+      labels: parseLabels(label),
+      beforeId: decodeCursor(cursor, Cursor)?.id,
+    };
+    return runs.list(filter, pageLimit(limit), signerFor(request));
+  });
+
+  app.get('/v1/runs/:id', { schema: { params } }, (request) =>
+    runs.get(request.caller.tenantId, request.params.id, signerFor(request)),
+  );
+
+  app.post('/v1/runs/:id', { schema: { params, querystring: z.object({ action: queryText }) } }, async (request) => {
+    if (request.query.action !== 'cancel')
+      throw new AppError('invalid_argument', 'missing or unknown action query parameter', {
+        details: { field: 'action' },
+        hint: 'Known actions: cancel.',
+      });
+    return runs.cancel(request.caller.tenantId, request.params.id, signerFor(request));
+  });
+
+  app.get(
+    '/v1/runs/:id/events',
+    { schema: { params, querystring: z.object({ last_event_id: queryText }) } },
+    async (request, reply) => {
+      const header = request.headers['last-event-id'];
+      const position = parsePosition(typeof header === 'string' ? header : request.query.last_event_id);
+      const { id } = await runs.find(request.caller.tenantId, request.params.id);
+      await streamEvents(events, { runId: id, position }, reply);
+    },
+  );
+
+  app.get('/v1/runs/:id/outputs', { schema: { params } }, async (request): Promise<{ outputs: RunOutput[] }> => {
+    const sign = signerFor(request);
+    const outputs = await runs.outputs(request.caller.tenantId, request.params.id);
+    return { outputs: await Promise.all(outputs.map((output) => toRunOutput(output, sign))) };
+  });
+
+  app.get(
+    '/v1/runs/:id/outputs/*',
+    { schema: { params: z.object({ id: z.string(), '*': z.string() }) } },
+    async (request, reply) => {
+      const { id, '*': path } = request.params;
+      await runs.find(request.caller.tenantId, id);
+      const output = await runs.output(id, { path });
+      if (output === undefined) throw new AppError('not_found', `run ${id} has no output "${path}"`);
+      return sendOutput(urls.objectStore, output, request, reply);
+    },
+  );
+
+  app.get(
+    '/v1/downloads/:id/:position',
+    {
+      config: { auth: 'none' },
+      schema: {
+        params: z.object({ id: z.string(), position: z.string() }),
+        querystring: z.object({ expires: queryText, signature: queryText }),
+      },
+    },
+    async (request, reply) => {
+      const { id, position } = request.params;
+      const { expires, signature = '' } = request.query;
+      const download = { runId: id, position: Number(position), expiresUnixSeconds: Number(expires) };
+      checkDownload(urls.signingKey, download, signature, urls.clock.now());
+      const output = await runs.output(id, { position: download.position });
+      if (output === undefined) throw new AppError('not_found', 'this output is no longer kept');
+      return sendOutput(urls.objectStore, output, request, reply);
+    },
+  );
+}
+
+async function streamEvents(
+  events: EventsContext,
+  { runId, position }: { runId: string; position: ReturnType<typeof parsePosition> },
+  reply: FastifyReply,
+): Promise<void> {
+  const stream = openEventStream(reply);
+  try {
+    for await (const delivery of runEvents(events, runId, position, stream.signal))
+      await stream.send({ id: formatPosition(delivery.position), data: delivery.event });
+  } catch (error) {
+    if (!stream.signal.aborted) events.log.error({ err: error, run_id: runId }, 'event stream of a run broke off');
+  } finally {
+    stream.close();
+  }
+}
+
+/** `label=key=value`, any number of them: all must match. */
+function parseLabels(given: string | string[] | undefined): Record<string, string> {
+  const labels: Record<string, string> = {};
+  for (const text of given === undefined ? [] : [given].flat()) {
+    const at = text.indexOf('=');
+    if (at < 1) throw invalidField('label', 'must be key=value');
+    labels[text.slice(0, at)] = text.slice(at + 1);
+  }
+  return labels;
+}

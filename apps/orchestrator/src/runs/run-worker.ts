@@ -1,0 +1,193 @@
+/**
+ * Drives runs, a bounded number at a time, each by itself. Whoever admits a run drives it at once; what a process that died left behind
+ * is taken over when its lease is out.
+ *
+ * Loops: leases are renewed (and cancellations noticed), abandoned runs are taken over, the queue is served. NOTIFY only makes them earlier.
+ */
+import { newId, sleep } from '@fuse/runtime';
+import { channels } from '../db/db.ts';
+import type { RunRow } from '../db/schema.ts';
+import { ActiveRun } from './driving/active-run.ts';
+import { type Drive, type DriveContext, environmentUidOf } from './driving/drive.ts';
+import { driveRun } from './driving/drive-run.ts';
+import { admitNextQueued, failOverdueQueued } from './queue-admission.ts';
+import { claimAbandonedRuns, giveUpLeases, renewLeases } from './run-leases.ts';
+import { nextDeadlineInMs } from './run-queue.ts';
+import { LEASE_MS } from './run-store.ts';
+import { Wakeup } from './wakeup.ts';
+
+export interface RunWorkerOptions extends DriveContext {
+  maxRuns: number;
+  leaseMs?: number;
+}
+
+export const DEFAULT_MAX_RUNS = 64;
+/** With nothing queued here, room that another process's news told of late is noticed by then. */
+const IDLE_LOOK_MS = 5_000;
+const QUEUE_LOOK_MS = 1_000;
+const STOP_MS = 10_000;
+
+export class RunWorker implements AsyncDisposable {
+  readonly owner = newId('worker');
+  readonly leaseMs: number;
+  readonly #options: RunWorkerOptions;
+  readonly #active = new Map<string, ActiveRun>();
+  readonly #destroying = new Set<Promise<void>>();
+  readonly #stopped = new AbortController();
+  readonly #queue = new Wakeup();
+  readonly #subscriptions: AsyncDisposable[] = [];
+  #loops: Promise<unknown> = Promise.resolve();
+
+  constructor(options: RunWorkerOptions) {
+    this.#options = options;
+    this.leaseMs = options.leaseMs ?? LEASE_MS;
+  }
+
+  async start(): Promise<void> {
+    const { db } = this.#options;
+    this.#subscriptions.push(
+      await db.listen(channels.runs, (payload) => this.#onNews(payload)),
+      await db.listen(channels.capacity, () => this.#queue.wake()),
+    );
+    this.#loops = Promise.all([
+      this.#loop('renew leases', () => this.#renew(), this.leaseMs / 3),
+      this.#loop('take over runs', () => this.#takeOver(), this.leaseMs / 3),
+      this.#serveQueue(),
+    ]);
+  }
+
+  get hasSlot(): boolean {
+    return !this.#stopped.signal.aborted && this.#active.size < this.#options.maxRuns;
+  }
+
+  /** Somebody may have been queued, or there may be room. */
+  wakeQueue(): void {
+    this.#queue.wake();
+  }
+
+  /** `run` was just leased to this worker. */
+  drive(run: RunRow, heldUntil = performance.now() + this.leaseMs): void {
+    const hold = { runId: run.id, owner: this.owner, version: run.version };
+    const active = new ActiveRun(run, hold, heldUntil, (drive) => this.#drive(run, drive));
+    this.#active.set(run.id, active);
+    if (this.#stopped.signal.aborted) active.stop('this process stops');
+  }
+
+  async #drive(run: RunRow, drive: Drive): Promise<void> {
+    await Promise.resolve(); // let `drive` put it into the map first
+    try {
+      await this.#options.checkpoint('admitted', run.id);
+      const ended = await driveRun(this.#options, drive, run);
+      if (ended !== undefined && ended.environment_uid !== null) this.#destroy(environmentUidOf(ended), ended.id);
+    } catch (error) {
+      this.#options.log.error({ err: error, run_id: run.id }, 'driving a run failed for good');
+    } finally {
+      this.#active.delete(run.id);
+      this.#queue.wake();
+    }
+  }
+
+  /** Committed as `destroying` already: what fails here is finished by the reconciler. */
+  #destroy(environmentUid: string, runId: string): void {
+    const { environments, log } = this.#options;
+    const destroying = environments
+      .destroy(environmentUid)
+      .then(
+        () => {},
+        (error: unknown) => log.warn({ err: error, run_id: runId }, 'the VM of an ended run is not gone yet'),
+      )
+      .finally(() => this.#destroying.delete(destroying));
+    this.#destroying.add(destroying);
+  }
+
+  async #renew(): Promise<void> {
+    const until = performance.now() + this.leaseMs;
+    const held = [...this.#active];
+    try {
+      const renewed = await renewLeases(
+        this.#options.db.query,
+        this.owner,
+        held.map(([runId]) => runId),
+        this.leaseMs,
+      );
+      for (const [runId, active] of held) {
+        const row = renewed.get(runId);
+        if (row === undefined) active.stop('the lease is lost');
+        else active.renewed(until);
+        if (row?.cancelRequested) active.cancel();
+      }
+    } finally {
+      for (const active of this.#active.values())
+        if (active.heldUntil <= performance.now()) active.stop('the lease could not be renewed');
+    }
+  }
+
+  async #takeOver(): Promise<void> {
+    const limit = this.#options.maxRuns - this.#active.size;
+    if (limit <= 0) return;
+    const heldUntil = performance.now() + this.leaseMs;
+    const { db, log } = this.#options;
+    const claimed = await claimAbandonedRuns(db.query, { owner: this.owner, leaseMs: this.leaseMs, limit });
+    for (const run of claimed) {
+      log.info({ run_id: run.id, state: run.state }, 'run taken over');
+      this.drive(run, heldUntil);
+    }
+  }
+
+  async #serveQueue(): Promise<void> {
+    const { signal } = this.#stopped;
+    while (!signal.aborted) {
+      let waitMs = QUEUE_LOOK_MS;
+      try {
+        await failOverdueQueued(this.#options);
+        while (this.hasSlot) {
+          const heldUntil = performance.now() + this.leaseMs;
+          const run = await admitNextQueued(this.#options, { owner: this.owner, leaseMs: this.leaseMs });
+          if (run === undefined) break;
+          this.drive(run, heldUntil);
+        }
+        const deadlineMs = await nextDeadlineInMs(this.#options.db.query);
+        waitMs = deadlineMs === undefined ? IDLE_LOOK_MS : Math.min(QUEUE_LOOK_MS, Math.max(1, deadlineMs));
+      } catch (error) {
+        this.#options.log.warn({ err: error }, 'serving the queue failed');
+      }
+      await this.#queue.next(waitMs, signal);
+    }
+  }
+
+  async #loop(what: string, work: () => Promise<void>, everyMs: number): Promise<void> {
+    const { signal } = this.#stopped;
+    while (!signal.aborted) {
+      try {
+        await work();
+      } catch (error) {
+        this.#options.log.warn({ err: error, what }, 'loop failed');
+      }
+      await sleep(everyMs, signal).catch(() => {});
+    }
+  }
+
+  #onNews(payload: string | undefined): void {
+    const cancelled = payload?.startsWith('cancel:') ? payload.slice('cancel:'.length) : undefined;
+    if (cancelled === undefined) this.#queue.wake();
+    else this.#active.get(cancelled)?.cancel();
+  }
+
+  /** Commands go on; another process takes their runs over. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stopped.abort();
+    for (const subscription of this.#subscriptions) await subscription[Symbol.asyncDispose]();
+    await this.#loops;
+    const active = [...this.#active.values()];
+    for (const each of active) each.stop('this process stops');
+    const late = new AbortController();
+    await Promise.race([
+      Promise.all([...active.map((each) => each.done), ...this.#destroying]),
+      sleep(STOP_MS, late.signal).catch(() => {}),
+    ]);
+    late.abort();
+    await giveUpLeases(this.#options.db.query, this.owner).catch((error: unknown) =>
+      this.#options.log.warn({ err: error }, 'leases are left to run out'),
+    );
+  }
+}
