@@ -36,6 +36,7 @@ function diskError(cause: unknown): unknown {
         'let the user that Fuse runs as read and write it',
         cause,
       );
+    case 'EEXIST':
     case 'EISDIR':
     case 'ENOTDIR':
     case 'ENOTEMPTY':
