@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
-const TAIL_LINES = 30;
+const TAIL_LINES = 60;
 
 /** A failure that the user can do something about: `message` says what, `hint` says what next. */
 export class SetupError extends Error {

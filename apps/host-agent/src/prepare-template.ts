@@ -25,7 +25,7 @@ export async function prepareTemplate(env: NodeJS.ProcessEnv, signal: AbortSigna
   const assets = await loadAssets(join(home, 'assets', 'manifest.json'));
   const driver = await openQemuDriver({ dataDirectory, kernelPath: assets.kernel.path, log });
   const directory = join(dataDirectory, 'templates');
-  const before = await readdir(directory).catch(() => []);
+  const before = await readdir(directory).catch((): string[] => []);
   const templates = new Templates({ directory, driver, assets, log });
   await templates.sweep();
   const { key } = await templates.ensure(imageNamed(assets, DEFAULT_IMAGE), DEFAULT_SHAPE, signal);
