@@ -11,6 +11,8 @@ import { EnvironmentEvents } from './environments/environment-events.ts';
 import { EnvironmentService } from './environments/environment-service.ts';
 import { registerEnvironmentRoutes } from './environments/routes.ts';
 import { EventHub } from './events/events.ts';
+import { FileService } from './files/file-service.ts';
+import { registerFileRoutes } from './files/routes.ts';
 import { HostDirectory } from './hosts/host-directory.ts';
 import { HostService } from './hosts/host-service.ts';
 import { registerHostRoutes } from './hosts/routes.ts';
@@ -18,7 +20,13 @@ import { type App, createHttpServer } from './http/http-server.ts';
 import { createMetrics } from './http/metrics.ts';
 import { registerOperationalRoutes } from './http/operational-routes.ts';
 import { registerImageRoutes } from './images/routes.ts';
+import { LeaderLease } from './reconciling/leader-lease.ts';
 import { Reconciler } from './reconciling/reconciler.ts';
+import { Collector } from './runs/collector.ts';
+import type { DriveContext } from './runs/driving/drive.ts';
+import { registerRunRoutes } from './runs/routes.ts';
+import { RunService } from './runs/run-service.ts';
+import { RunWorker } from './runs/run-worker.ts';
 
 /** Everything new waits this long for a sign of life of a host; the reconciler asks far more often. */
 const HOST_STALE_MS = 30_000;
@@ -29,6 +37,8 @@ export interface OrchestratorDeps {
   log: Logger;
   /** Closed by whoever opened it. */
   objectStore: ObjectStore;
+  /** Tests stop drivers of runs here. */
+  checkpoint?: DriveContext['checkpoint'];
 }
 
 /** Disposing stops accepting, lets what is under way finish within the shutdown timeout, and leaves every VM running. */
@@ -39,10 +49,8 @@ export interface Orchestrator extends AsyncDisposable {
   registerHost(host: RegisterHost): Promise<Host>;
 }
 
-export async function createOrchestrator(
-  config: OrchestratorConfig,
-  { log, objectStore }: OrchestratorDeps,
-): Promise<Orchestrator> {
+export async function createOrchestrator(config: OrchestratorConfig, deps: OrchestratorDeps): Promise<Orchestrator> {
+  const { log, objectStore } = deps;
   const disposables = new Disposables(log);
   try {
     await objectStore.check();
@@ -77,6 +85,26 @@ export async function createOrchestrator(
         intervals: config.reconciling,
       }),
     );
+    const { retentionMs } = config.runs;
+    const collector = disposables.add(
+      'collector',
+      new Collector({
+        db,
+        objectStore,
+        log,
+        clock: systemClock,
+        lease: new LeaderLease(db, { name: 'collector', owner, ms: 2 * config.runs.collectEveryMs }),
+        intervalMs: config.runs.collectEveryMs,
+        sweepEveryMs: config.runs.sweepEveryMs,
+      }),
+    );
+    const worker = disposables.add(
+      'run worker',
+      new RunWorker({ ...config.runs, db, environments, log, checkpoint: deps.checkpoint ?? (async () => {}) }),
+    );
+    const runs = new RunService({ db, hub, objectStore, environments, worker, retentionMs });
+    const { maxFileBytes, fileLifetimeMs } = config.runs;
+    const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });
     const metrics = createMetrics();
     const http = createHttpServer({
       version: config.version,
@@ -92,12 +120,25 @@ export async function createOrchestrator(
         registerHostRoutes(app, hosts);
         registerImageRoutes(app, hostDirectory);
         registerEnvironmentRoutes(app, environments, new EnvironmentEvents(db, hub, environments));
+        registerRunRoutes(app, {
+          runs,
+          events: { db, hub, environments, objectStore, log },
+          urls: {
+            objectStore,
+            signingKey: cluster.urlSigningKey,
+            clock: systemClock,
+            publicUrl: config.publicUrl,
+          },
+        });
+        registerFileRoutes(app, files);
       },
     });
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
     const { host, port } = config.listen;
     await http.listen({ port, ...(host === undefined ? {} : { host }) });
     reconciler.start();
+    collector.start();
+    await worker.start();
     const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
     if (config.masterToken === undefined) log.warn('no ORCH_AUTH_TOKEN: every caller is the master');
     log.info({ url, owner, cluster: cluster.tag, database: db.kind }, 'orchestrator ready');

@@ -4,6 +4,7 @@ import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-s
 import { z } from 'zod';
 import type { DatabaseLocation } from './db/open.ts';
 import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
+import { defaultRunConfig, type RunConfig } from './runs/run-config.ts';
 import type { PlacementPolicy } from './scheduling/schedule.ts';
 
 export interface OrchestratorConfig {
@@ -20,6 +21,7 @@ export interface OrchestratorConfig {
   publicUrl: string | undefined;
   shutdownTimeoutMs: number;
   reconciling: ReconcilerIntervals;
+  runs: RunConfig;
   version: string;
   logLevel: string;
 }
@@ -39,6 +41,13 @@ const listen = z
   })
   .refine(({ port }) => port <= 65_535, 'the port must be at most 65535');
 
+const positive = (max: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be a whole number')
+    .transform(Number)
+    .refine((value) => value >= 1 && value <= max, `must be 1 to ${max}`);
+
 const Environment = z.object({
   ORCH_LISTEN: listen.optional(),
   ORCH_VM_PREFIX: z
@@ -53,6 +62,10 @@ const Environment = z.object({
     .regex(/^\d{1,5}$/, 'must be a whole number of seconds')
     .transform(Number)
     .optional(),
+  ORCH_MAX_RUNS: positive(10_000).optional(),
+  ORCH_RUN_RETENTION_SECONDS: positive(315_360_000).optional(),
+  ORCH_MAX_FILE_BYTES: positive(5 * 1024 ** 4).optional(),
+  ORCH_FILE_LIFETIME_SECONDS: positive(31_536_000).optional(),
   ORCH_PLACEMENT: z.enum(['spread', 'binpack']).optional(),
   ORCH_PUBLIC_URL: z.url({ protocol: /^https?$/ }).optional(),
   DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
@@ -82,6 +95,13 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     publicUrl: env.ORCH_PUBLIC_URL?.replace(/\/+$/, ''),
     shutdownTimeoutMs: (env.ORCH_SHUTDOWN_TIMEOUT_SECONDS ?? 30) * 1_000,
     reconciling: defaultIntervals,
+    runs: {
+      ...defaultRunConfig,
+      maxRuns: env.ORCH_MAX_RUNS ?? defaultRunConfig.maxRuns,
+      maxFileBytes: env.ORCH_MAX_FILE_BYTES ?? defaultRunConfig.maxFileBytes,
+      retentionMs: (env.ORCH_RUN_RETENTION_SECONDS ?? defaultRunConfig.retentionMs / 1_000) * 1_000,
+      fileLifetimeMs: (env.ORCH_FILE_LIFETIME_SECONDS ?? defaultRunConfig.fileLifetimeMs / 1_000) * 1_000,
+    },
     version: packageVersion(),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',
   };

@@ -8,3 +8,4 @@ export {
 } from './config.ts';
 export { main } from './main.ts';
 export { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
+export { defaultRunConfig, type RunConfig } from './runs/run-config.ts';

@@ -46,7 +46,8 @@ async function readBody(payload: IncomingMessage, limitBytes: number): Promise<B
   return size > limitBytes ? refuseOversized(payload, limitBytes) : Buffer.concat(chunks);
 }
 
-async function refuseOversized(payload: IncomingMessage, limitBytes: number): Promise<never> {
+/** Throws 413 once the client had time to stop sending. */
+export async function refuseOversized(payload: IncomingMessage, limitBytes: number): Promise<never> {
   payload.on('error', () => {});
   payload.resume();
   const stop = new AbortController();

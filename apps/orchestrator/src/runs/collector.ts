@@ -1,6 +1,6 @@
 /**
  * Forgets what is old: ended runs with their outputs and events, uploads, idempotency keys, and objects that no row owns any more. One
- * process at a time; whatever it was doing when it died the next one does again.
+ * process at a time, to spare the others the work: every step may be done twice, and what one died over the next one does.
  */
 import type { ObjectStore } from '@fuse/object-store';
 import { type Clock, type Logger, sleep } from '@fuse/runtime';
@@ -18,12 +18,10 @@ export interface CollectorOptions {
   log: Logger;
   clock: Clock;
   lease: LeaderLease;
-  /** Longer than the lease lasts it holds nothing: every step may be done twice. */
   intervalMs: number;
   sweepEveryMs: number;
 }
 
-export const collectorIntervals = { intervalMs: 60_000, sweepEveryMs: 86_400_000 };
 const BATCH = 50;
 
 export class Collector implements AsyncDisposable {

@@ -45,6 +45,17 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
   const signerFor = (request: FastifyRequest): SignOutput =>
     outputSigner(urls, `${request.protocol}://${request.host}`);
 
+  // A client that waits is told that its run goes on.
+  const stopping = new AbortController();
+  const stop = () =>
+    stopping.abort(
+      new AppError('unavailable', 'the orchestrator stops, the run goes on', {
+        retryAfterSeconds: 1,
+        hint: 'repeat the request with its Idempotency-Key, or find the run in GET /v1/runs',
+      }),
+    );
+  app.closing.addEventListener('abort', stop, { once: true });
+
   app.post(
     '/v1/runs',
     {
@@ -62,7 +73,7 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
         idempotent: idempotentRequest(request.headers, { tenantId, route: CREATE_ROUTE, body: request.body }),
         receivedAt: arrivals.get(request) ?? performance.now(),
         sign: signerFor(request),
-        signal: AbortSignal.any([clientSignal(reply), app.closing]),
+        signal: AbortSignal.any([clientSignal(reply), stopping.signal]),
       });
       if (replayed) reply.header('Idempotency-Replayed', 'true');
       return reply

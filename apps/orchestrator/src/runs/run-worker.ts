@@ -13,15 +13,13 @@ import { driveRun } from './driving/drive-run.ts';
 import { admitNextQueued, failOverdueQueued } from './queue-admission.ts';
 import { claimAbandonedRuns, giveUpLeases, renewLeases } from './run-leases.ts';
 import { nextDeadlineInMs } from './run-queue.ts';
-import { LEASE_MS } from './run-store.ts';
 import { Wakeup } from './wakeup.ts';
 
 export interface RunWorkerOptions extends DriveContext {
   maxRuns: number;
-  leaseMs?: number;
+  leaseMs: number;
 }
 
-export const DEFAULT_MAX_RUNS = 64;
 /** With nothing queued here, room that another process's news told of late is noticed by then. */
 const IDLE_LOOK_MS = 5_000;
 const QUEUE_LOOK_MS = 1_000;
@@ -40,7 +38,7 @@ export class RunWorker implements AsyncDisposable {
 
   constructor(options: RunWorkerOptions) {
     this.#options = options;
-    this.leaseMs = options.leaseMs ?? LEASE_MS;
+    this.leaseMs = options.leaseMs;
   }
 
   async start(): Promise<void> {
