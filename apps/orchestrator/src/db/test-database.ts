@@ -1,8 +1,9 @@
 /** For tests: each engine with the schema in place. Every database test runs on both. */
 import { createLogger, type Logger } from '@fuse/runtime';
-import { sharedPostgres } from '@fuse/testing';
+import { sharedPostgres, type TestDatabase } from '@fuse/testing';
 import { Db } from './db.ts';
 import { migrate } from './migrate.ts';
+import type { DatabaseLocation } from './open.ts';
 import { openPglite } from './pglite.ts';
 import { openPostgres, type PostgresOptions } from './postgres.ts';
 
@@ -15,6 +16,21 @@ export interface TestDb extends AsyncDisposable {
   another(options?: Partial<PostgresOptions>): Db;
 }
 
+/** An empty database of the caller's own that `openDatabase` takes. */
+export async function testLocation(engine: Engine): Promise<AsyncDisposable & { location: DatabaseLocation }> {
+  if (engine === 'pglite') return { location: 'memory', [Symbol.asyncDispose]: async () => {} };
+  const database = await migratedDatabase();
+  return { location: { url: database.url }, [Symbol.asyncDispose]: () => database[Symbol.asyncDispose]() };
+}
+
+async function migratedDatabase(): Promise<TestDatabase> {
+  const server = await sharedPostgres();
+  return server.createDatabase(async (url) => {
+    await using db = new Db(openPostgres({ url, log: quiet }));
+    await migrate(db);
+  }, 'orchestrator');
+}
+
 export const quiet: Logger = createLogger({ name: 'test', level: process.env.FUSE_TEST_LOG ?? 'silent' });
 
 export async function openTestDb(engine: Engine): Promise<TestDb> {
@@ -23,11 +39,7 @@ export async function openTestDb(engine: Engine): Promise<TestDb> {
     await migrate(db);
     return { db, another: () => db, [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]() };
   }
-  const server = await sharedPostgres();
-  const database = await server.createDatabase(async (url) => {
-    await using db = new Db(openPostgres({ url, log: quiet }));
-    await migrate(db);
-  }, 'orchestrator');
+  const database = await migratedDatabase();
   const opened: Db[] = [];
   const another = (options: Partial<PostgresOptions> = {}) => {
     const db = new Db(openPostgres({ url: database.url, log: quiet, ...options }));

@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError, toEnvelope } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
-import Fastify, { type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify';
+import Fastify, { type FastifyInstance, type FastifyReply, LogController, type RawServerDefault } from 'fastify';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import { installAuthentication } from './authentication.ts';
 import { installClosing } from './closing.ts';
@@ -43,7 +43,7 @@ export function createHttpServer({ version, masterToken, log, metrics, registerR
   const app: App = Fastify({
     loggerInstance: log,
     // No route logs by itself: request-log.ts writes one wide line.
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true }),
     exposeHeadRoutes: false,
     bodyLimit: DEFAULT_BODY_LIMIT_BYTES,
     genReqId: chooseRequestId,

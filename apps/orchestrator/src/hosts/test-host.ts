@@ -1,0 +1,289 @@
+/**
+ * A host agent for tests: the whole protocol of packages/host-protocol over HTTP, with local processes in a temporary directory
+ * in place of VMs, and handles to make it fail as real ones do.
+ */
+
+import { createHash } from 'node:crypto';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join, matchesGlob, relative } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { AppError, toEnvelope } from '@fuse/contract';
+import {
+  type CollectedOutputs,
+  CollectOutputs,
+  CreateVm,
+  GuestFiles,
+  type HostCapacityReport,
+  type HostExecResult,
+  type HostImage,
+  type HostVm,
+  StartExec,
+} from '@fuse/host-protocol';
+import type { ObjectStore } from '@fuse/object-store';
+import { TestHostExec, total } from './test-host-exec.ts';
+
+interface TestVm {
+  vm: HostVm;
+  env: Record<string, string>;
+  root: string;
+  execs: Map<string, TestHostExec>;
+}
+
+export interface TestHostOptions {
+  token?: string;
+  capacity?: Partial<HostCapacityReport>;
+  images?: HostImage[];
+  objectStore?: ObjectStore;
+}
+
+type Answer = { status: number; body?: unknown } | 'streamed';
+type Call = { method: string; path: string; query: URLSearchParams; body: unknown; response: ServerResponse };
+
+export class TestHost implements AsyncDisposable {
+  readonly vms = new Map<string, TestVm>();
+  readonly capacity: HostCapacityReport;
+  readonly token: string;
+  images: HostImage[];
+  /** Awaited before a call is handled; may throw an AppError (the answer) or destroy the connection. */
+  before: (call: { method: string; path: string }, response: ServerResponse) => Promise<void> | void = () => {};
+  /** Awaited after a call was handled, before it is answered. */
+  after: (call: { method: string; path: string }, response: ServerResponse) => Promise<void> | void = () => {};
+  /** How often each exec id was really started. */
+  readonly started = new Map<string, number>();
+  createdVms = 0;
+  /** The most VMs that existed at once. */
+  mostVms = 0;
+  url = '';
+  readonly #objectStore: ObjectStore | undefined;
+  #server: Server | undefined;
+
+  private constructor(options: TestHostOptions) {
+    this.token = options.token ?? 'host-token-of-the-tests';
+    this.#objectStore = options.objectStore;
+    this.images = options.images ?? [{ name: 'base', digest: 'sha256:0', size_bytes: 1 }];
+    this.capacity = {
+      cpus: 8,
+      ram_mb: 16_384,
+      storage_gb: 100,
+      vm_count: 100,
+      arch: 'amd64',
+      gpus: 0,
+      gpu_kind: '',
+      backend: 'qemu',
+      accelerator: 'tcg',
+      ...options.capacity,
+    };
+  }
+
+  static async start(options: TestHostOptions = {}): Promise<TestHost> {
+    const host = new TestHost(options);
+    await host.listen();
+    return host;
+  }
+
+  /** Also after `stop`: the same port, the same VMs. */
+  async listen(): Promise<void> {
+    const port = this.url === '' ? 0 : Number(new URL(this.url).port);
+    const server = createServer((request, response) => void this.#serve(request, response));
+    server.keepAliveTimeout = 200; // shorter than the client's: it must live with connections closed under it
+    await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+    this.#server = server;
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  }
+
+  /** As a killed agent: connections are cut, VMs live on. */
+  async stop(): Promise<void> {
+    const server = this.#server;
+    server?.closeAllConnections();
+    await new Promise<void>((resolve) => (server === undefined ? resolve() : server.close(() => resolve())));
+  }
+
+  /** As a killed VMM. */
+  killVm(id: string, why = 'the VMM ended by signal SIGKILL'): void {
+    const found = this.vms.get(id);
+    if (found === undefined) throw new Error(`no VM ${id}`);
+    found.vm = { ...found.vm, state: 'dead', error: why };
+    for (const exec of found.execs.values()) exec.lose(why);
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    response.on('error', () => {});
+    const url = new URL(request.url ?? '/', 'http://host');
+    const call = { method: request.method ?? '', path: url.pathname, query: url.searchParams };
+    let answer: Answer;
+    try {
+      const bytes = await buffer(request);
+      const body: unknown = bytes.length === 0 ? undefined : JSON.parse(bytes.toString('utf8'));
+      if (request.headers.authorization !== `Bearer ${this.token}`) throw new AppError('unauthorized', 'invalid token');
+      await this.before(call, response);
+      answer = await this.#handle({ ...call, body, response });
+      await this.after(call, response);
+    } catch (error) {
+      const known = error instanceof AppError ? error : new AppError('internal', String(error), { cause: error });
+      answer = { status: known.status, body: toEnvelope(known) };
+    }
+    if (answer === 'streamed' || response.destroyed) return;
+    response.writeHead(answer.status, { 'content-type': 'application/json' });
+    response.end(answer.body === undefined ? undefined : JSON.stringify(answer.body));
+  }
+
+  async #handle(call: Call): Promise<Answer> {
+    const [, , noun, id = '', what, execId = '', more] = call.path.split('/');
+    if (noun === 'capacity') return { status: 200, body: this.capacity };
+    if (noun === 'images') return { status: 200, body: { images: this.images } };
+    if (noun !== 'vms') throw new AppError('route_not_found', `no such route: ${call.path}`);
+    if (id === '') return { status: 200, body: { vms: [...this.vms.values()].map(({ vm }) => vm) } };
+    if (what === undefined) return this.#vm(call, id);
+    const found = this.vms.get(id);
+    if (found === undefined) throw new AppError('not_found', `no VM ${id}`);
+    if (found.vm.state === 'dead' && what !== 'execs') throw new AppError('vm_lost', found.vm.error ?? 'it died');
+    if (what === 'files') return this.#putFiles(found, GuestFiles.parse(call.body));
+    if (what === 'outputs') return this.#collect(found, CollectOutputs.parse(call.body));
+    if (what === 'execs') return this.#exec(call, found, execId, more);
+    throw new AppError('route_not_found', `no such route: ${call.path}`);
+  }
+
+  async #vm(call: Call, id: string): Promise<Answer> {
+    const known = this.vms.get(id);
+    if (call.method === 'GET') {
+      if (known === undefined) throw new AppError('not_found', `no VM ${id}`);
+      return { status: 200, body: known.vm };
+    }
+    if (call.method === 'DELETE') {
+      this.vms.delete(id);
+      for (const exec of known?.execs.values() ?? []) exec.lose('destroyed');
+      if (known !== undefined) await rm(known.root, { recursive: true, force: true });
+      return { status: 200, body: { destroyed: known !== undefined, destroy_ms: 1 } };
+    }
+    const body = CreateVm.parse(call.body);
+    if (known !== undefined) {
+      if (known.vm.tag !== body.tag) throw new AppError('conflict', `VM ${id} belongs to another cluster`);
+      return { status: 200, body: known.vm };
+    }
+    if (!this.images.some((image) => image.name === body.image))
+      throw new AppError('invalid_argument', `no image ${body.image}`);
+    const root = await mkdtemp(join(tmpdir(), 'fuse-test-vm-'));
+    const { image, shape, tag } = body;
+    const vm: HostVm = { id, state: 'running', tag, image, shape, created_at: new Date().toISOString() };
+    this.vms.set(id, { vm, env: body.env ?? {}, root, execs: new Map() });
+    this.createdVms += 1;
+    this.mostVms = Math.max(this.mostVms, this.vms.size);
+    return { status: 201, body: vm };
+  }
+
+  async #putFiles({ root }: TestVm, { files }: GuestFiles): Promise<Answer> {
+    const written = [];
+    for (const file of files) {
+      const bytes =
+        file.content_base64 === undefined
+          ? await this.#object(file.object_key ?? '')
+          : Buffer.from(file.content_base64, 'base64');
+      await mkdir(dirname(`${root}${file.path}`), { recursive: true });
+      await writeFile(`${root}${file.path}`, bytes, { mode: Number.parseInt(file.mode ?? '0644', 8) });
+      written.push({ path: file.path, size_bytes: bytes.length, sha256: sha256(bytes) });
+    }
+    return { status: 200, body: { files: written } };
+  }
+
+  async #object(key: string): Promise<Buffer> {
+    if (this.#objectStore === undefined) throw new Error('this test host has no object store');
+    return buffer((await this.#objectStore.get(key)).body);
+  }
+
+  async #exec(call: Call, vm: TestVm, execId: string, more: string | undefined): Promise<Answer> {
+    const known = vm.execs.get(execId);
+    if (call.method === 'PUT') return this.#startExec(vm, execId, known, StartExec.parse(call.body));
+    if (call.method === 'DELETE') {
+      known?.kill();
+      return { status: 204 };
+    }
+    if (known === undefined) throw new AppError('not_found', `no exec ${execId}`);
+    if (more === 'result') return execResult(known, Number(call.query.get('limit')));
+    if (more === 'log') {
+      await streamLog(known, call);
+      return 'streamed';
+    }
+    const until = performance.now() + Number(call.query.get('wait_ms') ?? 0);
+    while (known.status.state === 'running' && performance.now() < until && !call.response.destroyed)
+      await known.changed(Math.min(until - performance.now(), 100));
+    return { status: 200, body: known.status };
+  }
+
+  async #startExec(vm: TestVm, execId: string, known: TestHostExec | undefined, spec: StartExec): Promise<Answer> {
+    if (known !== undefined) return { status: 200, body: known.status };
+    if (vm.vm.state === 'dead') throw new AppError('vm_lost', vm.vm.error ?? 'it died');
+    const stdin = spec.stdin_object_key === undefined ? undefined : await this.#object(spec.stdin_object_key);
+    const exec = await TestHostExec.start({ id: execId, root: vm.root, env: vm.env, stdin }, spec);
+    this.started.set(execId, (this.started.get(execId) ?? 0) + 1);
+    vm.execs.set(execId, exec);
+    return { status: 201, body: exec.status };
+  }
+
+  async #collect({ root, execs }: TestVm, request: CollectOutputs): Promise<Answer> {
+    const store = this.#objectStore;
+    if (store === undefined) throw new Error('this test host has no object store');
+    const outputs: CollectedOutputs['outputs'] = [];
+    const keep = async (path: string, kind: 'file' | 'log', bytes: Buffer) => {
+      const key = `${request.key_prefix}/${outputs.length}`;
+      const info = await store.put(key, bytes);
+      outputs.push({ path, kind, object_key: key, size_bytes: info.sizeBytes, sha256: info.sha256 });
+    };
+    const base = `${root}${request.cwd}`;
+    for (const entry of await readdir(base, { recursive: true }).catch(() => [])) {
+      const path = relative(base, join(base, entry));
+      if (!request.globs.some((glob) => matchesGlob(path, glob))) continue;
+      if ((await stat(join(base, entry))).isFile()) await keep(path, 'file', await readFile(join(base, entry)));
+    }
+    const exec = request.exec_id === undefined ? undefined : execs.get(request.exec_id);
+    if (exec === undefined) return { status: 200, body: { outputs, skipped: [] } };
+    await keep('.fuse/stdout.log', 'log', Buffer.concat(exec.stdout));
+    await keep('.fuse/stderr.log', 'log', Buffer.concat(exec.stderr));
+    const frames_object_key = `${request.key_prefix}/frames`;
+    await store.put(frames_object_key, Buffer.concat(exec.frames));
+    return { status: 200, body: { outputs, skipped: [], frames_object_key } };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+    for (const { root, execs } of this.vms.values()) {
+      for (const exec of execs.values()) exec.lose('the test ends');
+      await rm(root, { recursive: true, force: true });
+    }
+    this.vms.clear();
+  }
+}
+
+const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+
+function execResult(exec: TestHostExec, limit: number): Answer {
+  if (exec.status.state === 'running') throw new AppError('conflict', 'still running');
+  const head = (chunks: Buffer[]) => Buffer.concat(chunks).subarray(0, limit).toString('base64');
+  const body: HostExecResult = {
+    exec: exec.status,
+    stdout_base64: head(exec.stdout),
+    stderr_base64: head(exec.stderr),
+    truncated: total(exec.stdout) > limit || total(exec.stderr) > limit,
+  };
+  return { status: 200, body };
+}
+
+async function streamLog(exec: TestHostExec, { query, response }: Call): Promise<void> {
+  let offset = Number(query.get('offset') ?? 0);
+  response.writeHead(200, { 'content-type': 'application/octet-stream' });
+  response.flushHeaders();
+  for (;;) {
+    const ended = exec.status.state !== 'running';
+    const bytes = Buffer.concat(exec.frames).subarray(offset);
+    offset += bytes.length;
+    if (bytes.length > 0) response.write(bytes);
+    if (response.destroyed) return;
+    if (ended || query.get('follow') !== '1') break;
+    await exec.changed(100);
+  }
+  // A lost exec's log is cut, not ended.
+  if (exec.status.state === 'lost') response.destroy();
+  else response.end();
+}
