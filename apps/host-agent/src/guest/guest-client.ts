@@ -1,13 +1,124 @@
 /** The Guest of a VMM, over its channel. */
-import { AppError } from '@fuse/contract';
+
+import type { Readable } from 'node:stream';
+import {
+  type ExecSpec,
+  GuestExecStatus,
+  type GuestFileWritten,
+  type GuestGlobRequest,
+  GuestGlobResult,
+  GuestHealth,
+  type GuestIdentity,
+  GuestIdentityConfirmed,
+} from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
 import type { Vmm } from '../vmm/driver.ts';
-import type { Guest } from './guest.ts';
+import { callJson } from './call.ts';
+import { GuestChannel } from './channel.ts';
+import { openExec } from './exec-conversation.ts';
+import { type FileToWrite, readGuestFile, writeGuestFile } from './file-transfer.ts';
+import type { ExecConversation, Guest } from './guest.ts';
+
+/** Long enough for a cold boot on a busy machine. */
+const FIRST_ANSWER_MS = 60_000;
+const ANSWER_MS = 30_000;
+/** Flushing a disk and walking a tree take as long as what is there. */
+const LONG_ANSWER_MS = 120_000;
 
 /**
  * Returns at once and connects in the background; calls wait for the channel, each within its own deadline. The channel reconnects by
  * itself while the VMM lives; once it exited every call fails with `vm_lost`. Disposing closes the channel and leaves the VMM alone.
  */
-export function connectGuest(_vmm: Vmm, _options: { log: Logger }): Guest {
-  throw new AppError('unimplemented', 'guest client');
+export function connectGuest(vmm: Vmm, options: { log: Logger }): Guest {
+  return new GuestClient(new GuestChannel(vmm, options.log));
+}
+
+class GuestClient implements Guest {
+  readonly #channel: GuestChannel;
+
+  constructor(channel: GuestChannel) {
+    this.#channel = channel;
+  }
+
+  health(signal?: AbortSignal): Promise<GuestHealth> {
+    return callJson(this.#channel, {
+      method: 'GET',
+      path: '/v1/health',
+      what: 'a health check',
+      schema: GuestHealth,
+      deadlineMs: FIRST_ANSWER_MS,
+      signal,
+    });
+  }
+
+  identity(identity: GuestIdentity, signal?: AbortSignal): Promise<GuestIdentityConfirmed> {
+    return callJson(this.#channel, {
+      method: 'POST',
+      path: '/v1/identity',
+      what: 'its identity',
+      body: identity,
+      schema: GuestIdentityConfirmed,
+      deadlineMs: FIRST_ANSWER_MS,
+      signal,
+    });
+  }
+
+  exec(id: string, options: { spec?: ExecSpec; offset?: number }, signal?: AbortSignal): Promise<ExecConversation> {
+    return openExec(this.#channel, id, options, signal);
+  }
+
+  execStatus(id: string, signal?: AbortSignal): Promise<GuestExecStatus> {
+    return callJson(this.#channel, {
+      method: 'GET',
+      path: `/v1/execs/${encodeURIComponent(id)}`,
+      what: 'the state of an exec',
+      schema: GuestExecStatus,
+      deadlineMs: ANSWER_MS,
+      signal,
+    });
+  }
+
+  async killExec(id: string, signal?: AbortSignal): Promise<void> {
+    await callJson(this.#channel, {
+      method: 'DELETE',
+      path: `/v1/execs/${encodeURIComponent(id)}`,
+      what: 'the end of an exec',
+      deadlineMs: ANSWER_MS,
+      signal,
+    });
+  }
+
+  writeFile(file: FileToWrite, body: Readable | Uint8Array, signal?: AbortSignal): Promise<GuestFileWritten> {
+    return writeGuestFile(this.#channel, file, body, signal);
+  }
+
+  readFile(path: string, signal?: AbortSignal): Promise<{ sizeBytes: number; body: Readable }> {
+    return readGuestFile(this.#channel, path, signal);
+  }
+
+  glob(request: GuestGlobRequest, signal?: AbortSignal): Promise<GuestGlobResult> {
+    return callJson(this.#channel, {
+      method: 'POST',
+      path: '/v1/glob',
+      what: 'a glob',
+      body: request,
+      schema: GuestGlobResult,
+      deadlineMs: LONG_ANSWER_MS,
+      signal,
+    });
+  }
+
+  async sync(signal?: AbortSignal): Promise<void> {
+    await callJson(this.#channel, {
+      method: 'POST',
+      path: '/v1/sync',
+      what: 'a flush of its disk',
+      deadlineMs: LONG_ANSWER_MS,
+      signal,
+    });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#channel[Symbol.asyncDispose]();
+  }
 }
