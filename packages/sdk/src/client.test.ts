@@ -8,9 +8,9 @@ import {
   isNotFound,
   isUnauthorized,
 } from './errors.ts';
-import { ScriptedServer } from './scripted-server.ts';
+import { TestServer } from './test-server.ts';
 
-const clientOf = (server: ScriptedServer, options: Partial<FuseClientOptions> = {}) =>
+const clientOf = (server: TestServer, options: Partial<FuseClientOptions> = {}) =>
   new FuseClient({ baseUrl: server.url, random: () => 0, ...options });
 
 const failureOf = async (work: Promise<unknown>): Promise<unknown> => {
@@ -24,7 +24,7 @@ const failureOf = async (work: Promise<unknown>): Promise<unknown> => {
 
 /** A port that nothing listens on. */
 async function closedUrl(): Promise<string> {
-  const server = await ScriptedServer.start();
+  const server = await TestServer.start();
   const { url } = server;
   await server[Symbol.asyncDispose]();
   return url;
@@ -32,7 +32,7 @@ async function closedUrl(): Promise<string> {
 
 describe('requests', () => {
   it('carry token, user agent, request id and own headers', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     const client = clientOf(server, { token: 'secret', requestId: () => 'req-7', headers: { 'x-team': 'blue' } });
     await client.runs.create({ shell: 'true' });
     expect(server.seen[0]?.headers).toMatchObject({
@@ -46,7 +46,7 @@ describe('requests', () => {
   });
 
   it('drop the path of the base URL and encode ids', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     const client = new FuseClient({ baseUrl: `${server.url}/prefix/`, retries: 0 });
     await failureOf(client.runs.get('a/b?c'));
     expect(server.seen[0]?.path).toBe('/v1/runs/a%2Fb%3Fc');
@@ -60,7 +60,7 @@ describe('requests', () => {
 
 describe('errors', () => {
   it('carry what the envelope says', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     server.script.refusals = [
       {
         status: 400,
@@ -81,7 +81,7 @@ describe('errors', () => {
   });
 
   it('are told apart by code, not by status', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     server.script.refusals = [
       { status: 403, body: { error: { code: 'unauthorized', message: 'no' } } },
       { status: 404, body: { error: { code: 'route_not_found', message: 'no' } } },
@@ -91,14 +91,14 @@ describe('errors', () => {
   });
 
   it('without an envelope keep status and body', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     server.script.refusals = [{ status: 500, body: '<html>' }];
     const error = await failureOf(clientOf(server).runs.get('x'));
     expect(error).toMatchObject({ status: 500, code: '', body: '<html>' });
   });
 
   it('of a server that answers something else say so', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     server.script.refusals = [
       { status: 200, body: 'hello' },
       { status: 200, body: { id: 7 } },
@@ -110,7 +110,7 @@ describe('errors', () => {
 
 describe('retries', () => {
   it('send a read again after a lost answer and after 503, waiting as long as asked', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     server.script.loseAnswers = { method: 'GET', times: 2 };
@@ -122,7 +122,7 @@ describe('retries', () => {
   });
 
   it('of a create name the same run, so that its command runs once', async () => {
-    await using server = await ScriptedServer.start({ loseAnswers: { method: 'POST', times: 2 } });
+    await using server = await TestServer.start({ loseAnswers: { method: 'POST', times: 2 } });
     const run = await clientOf(server).runs.create({ shell: 'true' });
     expect(server.seen.length).toBe(3);
     expect(new Set(server.seen.map((each) => each.headers['idempotency-key'])).size).toBe(1);
@@ -130,7 +130,7 @@ describe('retries', () => {
   });
 
   it('never send an exec again that may have been heard', async () => {
-    await using server = await ScriptedServer.start({ loseAnswers: { method: 'POST', times: 1 } });
+    await using server = await TestServer.start({ loseAnswers: { method: 'POST', times: 1 } });
     const error = await failureOf(clientOf(server).environments.exec('e', { shell: 'true' }));
     expect(error).toBeInstanceOf(FuseConnectionError);
     expect(error).toMatchObject({ sent: true });
@@ -141,7 +141,7 @@ describe('retries', () => {
   });
 
   it('send an exec again that never left', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     const closed = new URL(await closedUrl());
     let calls = 0;
     const client = clientOf(server, {
@@ -155,7 +155,7 @@ describe('retries', () => {
   });
 
   it('take "not found" of a repeated delete for done', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     const client = clientOf(server);
     const { id } = await client.runs.create({ shell: 'true' });
     server.script.loseAnswers = { method: 'DELETE', times: 1 };
@@ -173,14 +173,14 @@ describe('retries', () => {
 
 describe('time limits', () => {
   it('end a call that takes too long, and say so', async () => {
-    await using server = await ScriptedServer.start({ createDelayMs: 5_000 });
+    await using server = await TestServer.start({ createDelayMs: 5_000 });
     const error = await failureOf(clientOf(server, { timeoutMs: 50 }).runs.create({ shell: 'true' }));
     expect(error).toBeInstanceOf(FuseTimeoutError);
     expect(server.seen.length).toBe(1);
   });
 
   it('leave the reason of an abort as it is', async () => {
-    await using server = await ScriptedServer.start({ createDelayMs: 5_000 });
+    await using server = await TestServer.start({ createDelayMs: 5_000 });
     const reason = new Error('enough');
     const stop = new AbortController();
     setTimeout(() => stop.abort(reason), 50);
@@ -192,7 +192,7 @@ describe('time limits', () => {
 
 describe('exec', () => {
   it('wants exactly one of cmd and shell', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     for (const request of [{}, { cmd: ['a'], shell: 'b' }])
       expect(String(await failureOf(clientOf(server).environments.exec('e', request)))).toContain('exactly one');
     expect(server.seen).toEqual([]);

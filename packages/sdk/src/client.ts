@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { Environments } from './environments.ts';
 import { FuseError } from './errors.ts';
 import { Files } from './files.ts';
+import { Hosts } from './hosts.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { Runs } from './runs.ts';
 import { type Fetch, Transport } from './transport.ts';
@@ -36,6 +37,7 @@ export class FuseClient {
   readonly runs: Runs;
   readonly environments: Environments;
   readonly files: Files;
+  readonly hosts: Hosts;
   readonly images: { list(options?: CallOptions): Promise<Image[]> };
   readonly #transport: Transport;
 
@@ -55,6 +57,7 @@ export class FuseClient {
     this.runs = new Runs(transport);
     this.environments = new Environments(transport);
     this.files = new Files(transport);
+    this.hosts = new Hosts(transport);
     this.images = {
       list: async (call = {}) => {
         const answer = await transport.json(ListImages, {

@@ -9,8 +9,10 @@ export type {
   EnvironmentState as State,
   ExecRequest,
   ExecResult,
+  Host,
   Image,
   Language,
+  RegisterHost,
   Run,
   RunErrorCode,
   RunFile,
@@ -42,6 +44,7 @@ export {
   isVmLost,
 } from './errors.ts';
 export type { FileContent, Files } from './files.ts';
+export type { Hosts, ListHostsOptions } from './hosts.ts';
 export { asText, bytesFromBase64, type RunStreamEvent, type RunTextEvent } from './run-events.ts';
 export type { CallOptions, RunOutputs } from './run-outputs.ts';
 export type { RunResult } from './run-result.ts';

@@ -4,9 +4,9 @@ import { FuseClient } from './client.ts';
 import { CutStreamError, FuseError, isNotFound } from './errors.ts';
 import { resumedEvents } from './resumed-events.ts';
 import { asText, type RunStreamEvent } from './run-events.ts';
-import { eventsOf, ScriptedServer } from './scripted-server.ts';
+import { eventsOf, TestServer } from './test-server.ts';
 
-const clientOf = (server: ScriptedServer) => new FuseClient({ baseUrl: server.url, random: () => 0 });
+const clientOf = (server: TestServer) => new FuseClient({ baseUrl: server.url, random: () => 0 });
 
 async function collect<T>(events: AsyncIterable<T>): Promise<T[]> {
   const all: T[] = [];
@@ -24,7 +24,7 @@ describe('run events', () => {
         fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 12 }),
         fc.array(fc.nat({ max: 600 }), { maxLength: 6 }),
         async (pieces, cuts) => {
-          await using server = await ScriptedServer.start({ events: eventsOf(pieces), cutEventsAfterBytes: cuts });
+          await using server = await TestServer.start({ events: eventsOf(pieces), cutEventsAfterBytes: cuts });
           const client = clientOf(server);
           const run = await client.runs.create({ shell: 'true' });
           const events = await collect(client.runs.events(run.id));
@@ -38,7 +38,7 @@ describe('run events', () => {
   }, 60_000);
 
   it('go on after the id that is given', async () => {
-    await using server = await ScriptedServer.start({ events: eventsOf([Buffer.from('a'), Buffer.from('b')]) });
+    await using server = await TestServer.start({ events: eventsOf([Buffer.from('a'), Buffer.from('b')]) });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     const events = await collect(client.runs.events(run.id, { lastEventId: 'event-1' }));
@@ -46,7 +46,7 @@ describe('run events', () => {
   });
 
   it('fail as a cut stream when no connection gets further, naming where it stood', async () => {
-    await using server = await ScriptedServer.start({ events: eventsOf([Buffer.from('a')]) });
+    await using server = await TestServer.start({ events: eventsOf([Buffer.from('a')]) });
     server.script.cutEventsAfterBytes = [200, ...Array<number>(50).fill(3)];
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
@@ -60,14 +60,14 @@ describe('run events', () => {
   }, 30_000);
 
   it('are refused at once for a run that does not exist', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     const failure = await collect(clientOf(server).runs.events('run-none')).catch((error: unknown) => error);
     expect(isNotFound(failure)).toBe(true);
     expect(server.seen.length).toBe(1);
   });
 
   it('end with the reason of the signal that aborts them', async () => {
-    await using server = await ScriptedServer.start({ events: eventsOf([]).slice(0, 1), endless: true });
+    await using server = await TestServer.start({ events: eventsOf([]).slice(0, 1), endless: true });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     const stop = new AbortController();
@@ -79,14 +79,14 @@ describe('run events', () => {
   });
 
   it('leave no connection behind when their reader stops early', async () => {
-    await using server = await ScriptedServer.start({ events: eventsOf([]).slice(0, 1), endless: true });
+    await using server = await TestServer.start({ events: eventsOf([]).slice(0, 1), endless: true });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     for await (const _ of client.runs.events(run.id)) break;
   });
 
   it('that are not events of a run fail at once', async () => {
-    await using server = await ScriptedServer.start({ events: [{ event: 'state' } as never] });
+    await using server = await TestServer.start({ events: [{ event: 'state' } as never] });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     const failure = await collect(client.runs.events(run.id)).catch((error: unknown) => error);

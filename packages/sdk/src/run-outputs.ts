@@ -1,7 +1,10 @@
 /** What a run left: files that its globs matched, and its logs. */
-import { Run, type RunOutput } from '@fuse/contract';
+import { RunOutput } from '@fuse/contract';
+import { z } from 'zod';
 import { FuseApiError, FuseError, IntegrityError } from './errors.ts';
 import type { Transport } from './transport.ts';
+
+const ListOutputs = z.object({ outputs: z.array(RunOutput) });
 
 export interface CallOptions {
   signal?: AbortSignal;
@@ -15,8 +18,9 @@ export class RunOutputs {
   }
 
   async list(runId: string, options: CallOptions = {}): Promise<RunOutput[]> {
-    const path = `/v1/runs/${encodeURIComponent(runId)}`;
-    return (await this.#transport.json(Run, { method: 'GET', path, repeat: 'freely', ...options })).outputs;
+    const path = `/v1/runs/${encodeURIComponent(runId)}/outputs`;
+    const answer = await this.#transport.json(ListOutputs, { method: 'GET', path, repeat: 'freely', ...options });
+    return answer.outputs;
   }
 
   /**

@@ -2,9 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FuseClient } from './client.ts';
 import { IntegrityError } from './errors.ts';
-import { eventsOf, ScriptedServer } from './scripted-server.ts';
+import { eventsOf, TestServer } from './test-server.ts';
 
-const clientOf = (server: ScriptedServer) => new FuseClient({ baseUrl: server.url, token: 'secret', random: () => 0 });
+const clientOf = (server: TestServer) => new FuseClient({ baseUrl: server.url, token: 'secret', random: () => 0 });
 const text = (value: string) => new TextEncoder().encode(value);
 
 describe('run()', () => {
@@ -14,7 +14,7 @@ describe('run()', () => {
         fc.nat({ max: 2 }),
         fc.array(fc.nat({ max: 400 }), { maxLength: 4 }),
         async (lostAnswers, cuts) => {
-          await using server = await ScriptedServer.start({
+          await using server = await TestServer.start({
             events: eventsOf([text('one '), text('two '), text('three')]),
             loseAnswers: { method: 'POST', times: lostAnswers },
             cutEventsAfterBytes: cuts,
@@ -38,7 +38,7 @@ describe('run()', () => {
   }, 30_000);
 
   it('cancels the run on the server when aborted, then rejects with the reason', async () => {
-    await using server = await ScriptedServer.start({ events: eventsOf([text('x')]).slice(0, 2), endless: true });
+    await using server = await TestServer.start({ events: eventsOf([text('x')]).slice(0, 2), endless: true });
     const stop = new AbortController();
     const reason = new Error('enough');
     const run = clientOf(server).runs.run(
@@ -50,7 +50,7 @@ describe('run()', () => {
   });
 
   it('cancels a run whose create was under way when aborted', async () => {
-    await using server = await ScriptedServer.start({ createDelayMs: 200 });
+    await using server = await TestServer.start({ createDelayMs: 200 });
     const stop = new AbortController();
     const reason = new Error('enough');
     setTimeout(() => stop.abort(reason), 50);
@@ -59,7 +59,7 @@ describe('run()', () => {
   });
 
   it('starts nothing when it is aborted already', async () => {
-    await using server = await ScriptedServer.start();
+    await using server = await TestServer.start();
     const reason = new Error('enough');
     const run = clientOf(server).runs.run({ shell: 'true' }, { signal: AbortSignal.abort(reason) });
     await expect(run).rejects.toBe(reason);
@@ -71,7 +71,7 @@ describe('outputs', () => {
   const outputs = [{ path: 'a b/c.txt', bytes: text('hello') }];
 
   it('are downloaded by path without showing the token to whoever serves them', async () => {
-    await using server = await ScriptedServer.start({ outputs });
+    await using server = await TestServer.start({ outputs });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     expect(await client.runs.outputs.download(run.id, 'a b/c.txt')).toEqual(text('hello'));
@@ -80,7 +80,7 @@ describe('outputs', () => {
   });
 
   it('are asked for again when their URL has expired', async () => {
-    await using server = await ScriptedServer.start({ outputs });
+    await using server = await TestServer.start({ outputs });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     const [output] = run.outputs;
@@ -90,7 +90,7 @@ describe('outputs', () => {
   });
 
   it('whose bytes are not those that were saved are refused', async () => {
-    await using server = await ScriptedServer.start({ outputs });
+    await using server = await TestServer.start({ outputs });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     server.script.outputs = [{ path: 'a b/c.txt', bytes: text('hellO') }];
@@ -98,7 +98,7 @@ describe('outputs', () => {
   });
 
   it('that do not exist are named with those that do', async () => {
-    await using server = await ScriptedServer.start({ outputs });
+    await using server = await TestServer.start({ outputs });
     const client = clientOf(server);
     const run = await client.runs.create({ shell: 'true' });
     await expect(client.runs.outputs.download(run.id, 'z')).rejects.toThrow('it has "a b/c.txt"');
@@ -107,7 +107,7 @@ describe('outputs', () => {
 
 describe('files', () => {
   it('are streamed up, and sent again when an answer is lost', async () => {
-    await using server = await ScriptedServer.start({ loseAnswers: { method: 'POST', times: 1 } });
+    await using server = await TestServer.start({ loseAnswers: { method: 'POST', times: 1 } });
     const pieces = [text('ab'), text('cd')];
     const content = () =>
       new ReadableStream<Uint8Array>({

@@ -21,6 +21,7 @@ export interface RunOptions extends CreateRunOptions {
 
 export interface ListRunsOptions extends CallOptions {
   state?: RunState;
+  image?: string;
   /** Only runs that carry all of these. */
   labels?: Record<string, string>;
   limit?: number;
@@ -105,7 +106,7 @@ export class Runs {
     return { runs: page.runs, nextCursor: page.next_cursor };
   }
 
-  /** Legal in every state; the run that comes back may still be on its way to `cancelled`. */
+  /** The run that comes back may still be on its way to `cancelled`; `conflict` when it has ended otherwise. */
   cancel(id: string, options: CallOptions = {}): Promise<Run> {
     return this.#transport.json(Run, {
       method: 'POST',

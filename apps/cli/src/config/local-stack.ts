@@ -18,8 +18,9 @@ export async function runningLocalStack(env: ProcessEnv): Promise<{ url: string;
   }
 }
 
-/** Field 22 of /proc/<pid>/stat, counted behind the name, which may hold anything. */
+/** As the stack writes it: boot id, and field 22 of /proc/<pid>/stat, counted behind the name, which may hold anything. */
 async function startTimeOf(pid: number): Promise<string | undefined> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-  return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
+  const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8');
+  return `${boot.trim()} ${stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]}`;
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FuseClient } from '../client.ts';
 import { IntegrityError } from '../errors.ts';
-import { ScriptedServer } from '../scripted-server.ts';
+import { TestServer } from '../test-server.ts';
 import { nodeFetch, saveOutput, uploadFile } from './index.ts';
 
 let directory: string;
@@ -15,8 +15,8 @@ afterEach(() => rm(directory, { recursive: true }));
 
 const bytes = new Uint8Array(300_000).map((_, index) => index * 7);
 
-async function started(script: Parameters<typeof ScriptedServer.start>[0] = {}) {
-  const server = await ScriptedServer.start({ outputs: [{ path: 'x.bin', bytes }], ...script });
+async function started(script: Parameters<typeof TestServer.start>[0] = {}) {
+  const server = await TestServer.start({ outputs: [{ path: 'x.bin', bytes }], ...script });
   const client = new FuseClient({ baseUrl: server.url, fetch: nodeFetch(), random: () => 0 });
   const run = await client.runs.create({ shell: 'true' });
   const [output] = run.outputs;

@@ -34,7 +34,7 @@ export interface Script {
 
 const AT = '2026-01-01T00:00:00.000Z';
 
-export class ScriptedServer implements AsyncDisposable {
+export class TestServer implements AsyncDisposable {
   readonly seen: Seen[] = [];
   readonly runs = new Map<string, Run>();
   readonly cancelled = new Set<string>();
@@ -60,8 +60,8 @@ export class ScriptedServer implements AsyncDisposable {
     });
   }
 
-  static async start(script: Partial<Script> = {}): Promise<ScriptedServer> {
-    const server = new ScriptedServer(script);
+  static async start(script: Partial<Script> = {}): Promise<TestServer> {
+    const server = new TestServer(script);
     await new Promise<void>((resolve) => server.#server.listen(0, '127.0.0.1', resolve));
     return server;
   }
@@ -113,6 +113,7 @@ export class ScriptedServer implements AsyncDisposable {
     if (noun === 'downloads') return this.#download(url, response);
     if (run === undefined) return notFound(id);
     if (part === 'events') return this.#streamEvents(run, request, response);
+    if (part === 'outputs') return { status: 200, body: { outputs: run.outputs } };
     if (url.searchParams.get('action') === 'cancel') this.cancelled.add(run.id);
     return { status: 200, body: run };
   }

@@ -1,0 +1,76 @@
+/** Orchestrator and host agent in one process: the same code as apart, with the same HTTP between them. */
+import { createHostAgent, loadHostAgentConfig } from '@fuse/host-agent';
+import { openObjectStore } from '@fuse/object-store';
+import { createOrchestrator, loadOrchestratorConfig } from '@fuse/orchestrator';
+import { Disposables, type Logger } from '@fuse/runtime';
+import type { Home, ProcessEnv } from './home.ts';
+import { LISTEN_HOST } from './port.ts';
+import { newToken } from './token.ts';
+
+/** Disposing leaves the VMs running. */
+export interface Stack extends AsyncDisposable {
+  readonly url: string;
+  readonly hostUrl: string;
+  readonly hostToken: string;
+  destroyAllVms(): Promise<void>;
+  /** The public API goes; VMs and what watches them stay. */
+  stopAccepting(): Promise<void>;
+}
+
+export interface StackOptions {
+  home: Home;
+  env: ProcessEnv;
+  port: number;
+  token: string;
+  log: Logger;
+}
+
+const HOST_ID = 'local';
+
+export async function startStack({ home, env, port, token, log }: StackOptions): Promise<Stack> {
+  const disposables = new Disposables(log);
+  // The database of another program, named in a shell's profile, is not ours to fill.
+  const { DATABASE_URL: _, FUSE_HOST_TOKEN_FILE: __, ORCH_AUTH_TOKEN_FILE: ___, ...rest } = env;
+  const hostToken = newToken();
+  try {
+    const variables = { ...rest, FUSE_HOME: home.directory };
+    const hostConfig = loadHostAgentConfig({
+      ...variables,
+      FUSE_HOST_LISTEN: `${LISTEN_HOST}:0`,
+      FUSE_HOST_TOKEN: hostToken,
+    });
+    const config = loadOrchestratorConfig({
+      ...variables,
+      ORCH_LISTEN: `${LISTEN_HOST}:${port}`,
+      ORCH_AUTH_TOKEN: token,
+      ORCH_EMBEDDED_DATABASE: home.postgres,
+    });
+    const store = disposables.add('object store', await openObjectStore(config.objectStore));
+    const agent = disposables.add(
+      'host agent',
+      await createHostAgent(hostConfig, { log: log.child({ part: 'host-agent' }), store }),
+    );
+    const orchestrator = await createOrchestrator(config, {
+      log: log.child({ part: 'orchestrator' }),
+      objectStore: store,
+    });
+    let stopped: Promise<void> | undefined;
+    const stopAccepting = () => {
+      stopped ??= Promise.resolve(orchestrator[Symbol.asyncDispose]());
+      return stopped;
+    };
+    disposables.defer('orchestrator', stopAccepting);
+    await orchestrator.registerHost({ id: HOST_ID, url: agent.url, token: hostToken });
+    return {
+      url: orchestrator.url,
+      hostUrl: agent.url,
+      hostToken,
+      destroyAllVms: () => agent.destroyAllVms(),
+      stopAccepting,
+      [Symbol.asyncDispose]: () => disposables[Symbol.asyncDispose](),
+    };
+  } catch (error) {
+    await disposables[Symbol.asyncDispose]();
+    throw error;
+  }
+}
