@@ -18,27 +18,27 @@ import { homePath } from './setup/paths.mjs';
 import { seconds } from './setup/progress.mjs';
 import { Tasks } from './setup/tasks.mjs';
 import { ensureTemplate } from './setup/template.mjs';
-import { buildTypeScript } from './setup/typescript.mjs';
+import { buildTypeScript, PROGRAMS } from './setup/typescript.mjs';
 
 /**
  * @param {AbortSignal} signal
- * @param {{packages?: string[], addTasks?: (tasks: Tasks, built: Promise<unknown>) => void}} [more]
- *   Debian packages and steps beyond those that running needs; `built` is the step that compiles TypeScript
+ * @param {{packages?: string[], projects?: string[], addTasks?: (tasks: Tasks, built: Promise<unknown>) => void}} [more]
+ *   Debian packages, TypeScript projects and steps beyond those that running needs; `built` is the step that compiles
  * @returns {Promise<{changed: boolean}>} whether a stack that runs already was started with something else
  */
-export async function setUp(signal, { packages = [], addTasks } = {}) {
+export async function setUp(signal, { packages = [], projects = PROGRAMS, addTasks } = {}) {
   const startedAt = performance.now();
   process.stderr.write(`Setting up (${homePath})\n`);
   const changed = await withSetupLock(signal, async () => {
     await removeHalfMade();
     const tasks = new Tasks(signal);
-    const debian = tasks.add('Debian packages', [], async (context) => {
-      const go = await goPackageToInstall();
-      return ensureDebianPackages([...MACHINE_PACKAGES, ...packages, ...(go === undefined ? [] : [go])], context);
-    });
+    const go = await goPackageToInstall();
+    const debian = tasks.add('Debian packages', [], (context) =>
+      ensureDebianPackages([...MACHINE_PACKAGES, ...packages, ...go], context),
+    );
     const npm = tasks.add('npm packages', [], ensureNpmPackages);
-    const built = tasks.add('TypeScript', [npm], buildTypeScript);
-    const agent = tasks.add('guest agent', [debian], ensureGuestAgent);
+    const built = tasks.add('TypeScript', [npm], (context) => buildTypeScript(projects, context));
+    const agent = tasks.add('guest agent', go.length === 0 ? [] : [debian], ensureGuestAgent);
     const kernel = tasks.add('kernel', [debian], ensureKernel);
     const base = tasks.add('base image', [debian], (context) => ensureImage('base', context));
     const initramfs = tasks.add('initramfs', [kernel, agent], ensureInitramfs);

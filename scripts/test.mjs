@@ -7,6 +7,7 @@ import { delimiter, join } from 'node:path';
 import { run, SetupError } from './setup/command.mjs';
 import { projectPath } from './setup/paths.mjs';
 import { seconds } from './setup/progress.mjs';
+import { EVERYTHING } from './setup/typescript.mjs';
 import { runScript, setUp } from './setup.mjs';
 import { closingLine, sum } from './test/counts.mjs';
 import { allSuites, suitesMatching } from './test/suites.mjs';
@@ -15,6 +16,7 @@ await runScript(async (signal) => {
   const pattern = onlyPattern(process.argv.slice(2));
   await setUp(signal, {
     packages: ['cpio', 'lz4', ...((await hasPostgres()) ? [] : ['postgresql'])],
+    projects: EVERYTHING,
     addTasks: (tasks, built) => {
       tasks.add('test S3 server', [built], async ({ signal, onLine }) => {
         const output = await run([process.execPath, 'packages/testing/bin/prepare.mjs'], {

@@ -15,12 +15,21 @@ export class SetupError extends Error {
 }
 
 /**
- * Runs a program to its end and answers its stdout. Aborting ends the program and waits until it is gone.
+ * @typedef {object} RunOptions
+ * @property {string} [cwd]
+ * @property {Record<string, string | undefined>} [env]  beside what this process has
+ * @property {AbortSignal} [signal]  ends the program and all that it started; without one it is not even reached by Ctrl-C
+ * @property {(line: string) => void} [onLine]
+ * @property {(line: string) => boolean} [isNoise]  lines that explain nothing when it fails
+ */
+
+/**
+ * Runs a program to its end and answers its stdout.
  * @param {string[]} argv
- * @param {{cwd?: string, env?: Record<string, string | undefined>, signal?: AbortSignal, onLine?: (line: string) => void}} [options]
+ * @param {RunOptions} [options]
  * @returns {Promise<string>}
  */
-export function run(argv, { cwd, env, signal, onLine } = {}) {
+export function run(argv, { cwd, env, signal, onLine, isNoise } = {}) {
   const [program, ...args] = argv;
   if (program === undefined) throw new TypeError('run needs a program');
   return new Promise((resolve, reject) => {
@@ -28,13 +37,14 @@ export function run(argv, { cwd, env, signal, onLine } = {}) {
       cwd,
       env: { ...process.env, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true,
     });
     /** @type {string[]} */
     const tail = [];
     /** @type {string[]} */
     const output = [];
     const onText = (/** @type {string} */ line) => {
-      tail.push(line);
+      if (isNoise?.(line) !== true) tail.push(line);
       if (tail.length > TAIL_LINES) tail.shift();
       onLine?.(line);
     };
@@ -43,7 +53,9 @@ export function run(argv, { cwd, env, signal, onLine } = {}) {
       output.push(line);
       onText(line);
     });
-    const end = () => child.kill('SIGTERM');
+    const end = () => {
+      if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, 'SIGTERM');
+    };
     signal?.addEventListener('abort', end, { once: true });
     if (signal?.aborted) end();
     child.once('error', (cause) => {

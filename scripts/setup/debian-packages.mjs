@@ -27,8 +27,8 @@ export async function ensureDebianPackages(packages, { signal, onLine }) {
   const env = { DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' };
   const asRoot = [...access.prefix, 'env', ...Object.entries(env).map(([name, value]) => `${name}=${value}`)];
   await run([...asRoot, ...apt, 'update'], { signal, onLine });
+  // Never cut short: half-configured packages would be the user's to repair.
   await run([...asRoot, ...apt, 'install', '--no-install-recommends', '-y', '-o', 'Dpkg::Use-Pty=0', ...missing], {
-    signal,
     onLine,
   });
   const still = await notInstalled(missing);

@@ -25,14 +25,14 @@ export async function findGo() {
   return best;
 }
 
-/** A Debian package of Go that is new enough and can be installed here. @returns {Promise<string | undefined>} */
+/** The Debian package of Go, when there is no Go that is new enough and the package would be. @returns {Promise<string[]>} */
 export async function goPackageToInstall() {
   const needed = await neededGoVersion();
   const go = await findGo();
-  if (go !== undefined && compareVersions(go.version, needed) >= 0) return undefined;
+  if (go !== undefined && compareVersions(go.version, needed) >= 0) return [];
   const policy = (await tryRun(['apt-cache', 'policy', 'golang-go'])) ?? '';
   const candidate = /Candidate: (?:\d+:)?(\d+(?:\.\d+)*)/.exec(policy)?.[1];
-  return candidate !== undefined && compareVersions(candidate, needed) >= 0 ? 'golang-go' : undefined;
+  return candidate !== undefined && compareVersions(candidate, needed) >= 0 ? ['golang-go'] : [];
 }
 
 /** @returns {Promise<{path: string, version: string}>} */
