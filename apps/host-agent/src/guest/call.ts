@@ -1,5 +1,11 @@
 /** One request to the guest: a deadline, a bound on what it answers, and what its errors mean. */
-import { type ClientHttp2Session, type ClientHttp2Stream, constants, type IncomingHttpHeaders } from 'node:http2';
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  constants,
+  type IncomingHttpHeaders,
+  type IncomingHttpStatusHeader,
+} from 'node:http2';
 import { AppError, type ErrorCode } from '@fuse/contract';
 import { GuestErrorBody } from '@fuse/host-protocol';
 import { DeadlineError, withDeadline } from '@fuse/runtime';
@@ -79,7 +85,7 @@ export function openStream(session: ClientHttp2Session, call: Call, signal: Abor
 
 /** The response's head, once it is there and no error; an error response is read and thrown as AppError. */
 export async function responseHead(stream: ClientHttp2Stream, call: Call): Promise<IncomingHttpHeaders> {
-  const headers = await new Promise<IncomingHttpHeaders & { ':status'?: number }>((resolve, reject) => {
+  const headers = await new Promise<IncomingHttpHeaders & IncomingHttpStatusHeader>((resolve, reject) => {
     const onClose = () => reject(new CutError(call.what));
     stream.once('close', onClose);
     stream.once('error', reject);
@@ -149,7 +155,7 @@ export async function readAnswer<T extends z.ZodType>(
 }
 
 function guestError(call: Call, status: number, text: string): AppError {
-  let body: GuestErrorBody['error'];
+  let body: z.infer<typeof GuestErrorBody>['error'];
   try {
     body = GuestErrorBody.parse(JSON.parse(text)).error;
   } catch (cause) {

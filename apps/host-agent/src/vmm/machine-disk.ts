@@ -14,7 +14,7 @@ const JOURNAL_MIB = 16;
 
 /** An empty file system of `storageGb` GiB at `path`, which must not exist. */
 export async function createWritableDisk(path: string, storageGb: number, signal?: AbortSignal): Promise<void> {
-  const handle = await open(path, 'wx');
+  const handle = await open(path, 'wx', 0o600);
   try {
     await handle.truncate(storageGb * 1024 ** 3);
   } finally {

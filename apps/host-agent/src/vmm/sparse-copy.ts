@@ -9,7 +9,7 @@ const run = promisify(execFile);
 
 /** `to` must not exist. A reflink where the file system has it, otherwise a copy of the data extents alone. */
 export async function copySparse(from: string, to: string, signal?: AbortSignal): Promise<void> {
-  await (await open(to, 'wx')).close();
+  await (await open(to, 'wx', 0o600)).close();
   try {
     await run('cp', ['--reflink=auto', '--sparse=auto', '--', from, to], {
       env: { PATH: '/usr/bin:/bin', LC_ALL: 'C' },

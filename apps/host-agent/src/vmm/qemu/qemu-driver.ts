@@ -55,7 +55,7 @@ class QemuDriver implements VmmDriver {
   async boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm> {
     const memoryPath = join(spec.directory, MEMORY_FILE);
     const memoryFile = spec.sharedMemoryPath ?? memoryPath;
-    await writeFile(memoryFile, '', { flag: 'wx' });
+    await writeFile(memoryFile, '', { flag: 'wx', mode: 0o600 });
     await truncate(memoryFile, spec.shape.memoryMiB * 1_048_576);
     if (memoryFile !== memoryPath) await linkTo(memoryFile, memoryPath);
     const machine = this.#machine(spec, { sharedMemory: spec.sharedMemoryPath !== undefined });
