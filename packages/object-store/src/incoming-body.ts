@@ -26,13 +26,12 @@ export class IncomingBody {
   /** Ends only after a whole source within limits and of the expected sum; else throws. `stop` ends it as the caller's own signal does. */
   async *chunks(stop?: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
     const signals = [this.#options.signal, stop].filter((each) => each !== undefined);
-    const stopped = whenAborted(signals);
+    const interruptible = new Interruptible(signals);
     try {
       checkContentType(this.#contentType);
       const iterator: AsyncIterator<unknown> = this.#source[Symbol.asyncIterator]();
       for (;;) {
-        // A race, for a source may hang and not even notice that it is destroyed.
-        const { value, done } = await Promise.race([stopped.promise, iterator.next()]);
+        const { value, done } = await interruptible.wait(() => iterator.next());
         if (done === true) break;
         const bytes = toBytes(value);
         this.#take(bytes);
@@ -40,7 +39,7 @@ export class IncomingBody {
       }
       this.#finish();
     } finally {
-      stopped.forget();
+      interruptible.end();
       this.destroy();
     }
   }
@@ -83,17 +82,29 @@ function toBytes(chunk: unknown): Uint8Array {
   throw new TypeError('a body gives bytes or strings');
 }
 
-/** `promise` rejects with the reason of the first signal that aborts, at once when one has. */
-function whenAborted(signals: readonly AbortSignal[]): { promise: Promise<never>; forget: () => void } {
-  let onAbort = () => {};
-  const promise = new Promise<never>((_, reject) => {
-    onAbort = () => reject(signals.find((each) => each.aborted)?.reason);
-  });
-  promise.catch(() => {}); // nobody may be waiting
-  for (const each of signals) each.addEventListener('abort', onAbort, { once: true });
-  if (signals.some((each) => each.aborted)) onAbort();
-  const forget = () => {
-    for (const each of signals) each.removeEventListener('abort', onAbort);
-  };
-  return { promise, forget };
+/**
+ * Waits that end with the reason of the first signal that aborts: a source may hang and not even notice that it is destroyed.
+ * (Promise.race against one lasting promise would keep every chunk in that promise's reactions.)
+ */
+class Interruptible {
+  readonly #signals: readonly AbortSignal[];
+  #interrupt: (reason: unknown) => void = () => {};
+  readonly #onAbort = () => this.#interrupt(this.#signals.find((each) => each.aborted)?.reason);
+
+  constructor(signals: readonly AbortSignal[]) {
+    this.#signals = signals;
+    for (const each of signals) each.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  wait<T>(work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#interrupt = reject;
+      if (this.#signals.some((each) => each.aborted)) this.#onAbort();
+      else work().then(resolve, reject);
+    });
+  }
+
+  end(): void {
+    for (const each of this.#signals) each.removeEventListener('abort', this.#onAbort);
+  }
 }

@@ -59,11 +59,14 @@ const MESSAGE: Record<S3Fault, string> = {
   server: 'the S3 server failed',
 };
 
+export const s3Fault = (fault: S3Fault, cause?: unknown): AppError =>
+  new AppError('unavailable', MESSAGE[fault], { details: { reason: fault }, cause });
+
 /** For clients: what is at fault, without names of ours. AppErrors, aborts and errors of a source stream pass. */
 export function s3Error(cause: unknown): unknown {
   const fault = faultOf(cause);
   if (fault === undefined) return cause;
-  return new AppError('unavailable', MESSAGE[fault], { details: { reason: fault }, cause: withoutSecrets(cause) });
+  return s3Fault(fault, withoutSecrets(cause));
 }
 
 /** Requests of the store go through here; a failing source stream must keep its own error. */
@@ -86,9 +89,9 @@ export function faultOf(error: unknown): S3Fault | undefined {
   }
   const status = statusOf(error);
   if (status === undefined) return undefined;
+  if (!isFromS3(error)) return 'not_s3';
   if (status === 301 || status === 307) return 'region';
-  if (status === 403) return 'permission';
-  return isFromS3(error) ? 'server' : 'not_s3';
+  return status === 403 ? 'permission' : 'server';
 }
 
 export const isNoSuchKey = (error: unknown): boolean =>
