@@ -1,6 +1,7 @@
 /** For tests: each engine with the schema in place. Every database test runs on both. */
 import { createLogger, type Logger } from '@fuse/runtime';
 import { sharedPostgres, type TestDatabase } from '@fuse/testing';
+import { sql } from 'kysely';
 import { Db } from './db.ts';
 import { migrate } from './migrate.ts';
 import type { DatabaseLocation } from './open.ts';
@@ -23,6 +24,24 @@ export async function testLocation(engine: Engine): Promise<AsyncDisposable & { 
   return { location: { url: database.url }, [Symbol.asyncDispose]: () => database[Symbol.asyncDispose]() };
 }
 
+let pglite: Promise<Db> | undefined;
+
+/** One for the whole test file, since its boot takes seconds; emptied for each caller. */
+async function emptyPglite(): Promise<Db> {
+  pglite ??= openPglite().then(async (engine) => {
+    const db = new Db(engine);
+    await migrate(db);
+    return db;
+  });
+  const db = await pglite;
+  const tables = await sql<{ name: string }>`
+    select tablename as name from pg_tables where schemaname = 'public' and tablename <> 'schema_migrations'`.execute(
+    db.query,
+  );
+  await sql.raw(`truncate ${tables.rows.map(({ name }) => name).join(', ')}`).execute(db.query);
+  return db;
+}
+
 async function migratedDatabase(): Promise<TestDatabase> {
   const server = await sharedPostgres();
   return server.createDatabase(async (url) => {
@@ -35,9 +54,8 @@ export const quiet: Logger = createLogger({ name: 'test', level: process.env.FUS
 
 export async function openTestDb(engine: Engine): Promise<TestDb> {
   if (engine === 'pglite') {
-    const db = new Db(await openPglite());
-    await migrate(db);
-    return { db, another: () => db, [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]() };
+    const db = await emptyPglite();
+    return { db, another: () => db, [Symbol.asyncDispose]: async () => {} };
   }
   const database = await migratedDatabase();
   const opened: Db[] = [];
