@@ -1,5 +1,5 @@
 /** A run as the API shows it. */
-import type { Encoding, Run, RunOutput, SkippedOutput } from '@fuse/contract';
+import type { Encoding, Run, RunOutput, RunTimings, SkippedOutput } from '@fuse/contract';
 import type { StoredRequest } from './request.ts';
 import type { RunOutputRow, RunRecord } from './run-reads.ts';
 
@@ -33,7 +33,7 @@ export async function toRun(record: RunRecord, outputs: readonly RunOutputRow[],
     ...(record.error_code === null
       ? {}
       : { error: { code: record.error_code, message: record.error_message ?? record.error_code } }),
-    timings: { ...record.timings, ...present('destroy_ms', record.destroy_ms) },
+    timings: timingsOf(record),
     created_at: record.created_at.toISOString(),
     ...present('started_at', record.started_at?.toISOString()),
     ...present('finished_at', record.finished_at?.toISOString()),
@@ -50,6 +50,14 @@ export async function toRunOutput(output: RunOutputRow, sign: SignOutput): Promi
     content_type: output.content_type,
     ...(await sign(output)),
   };
+}
+
+const phases = ['admit_ms', 'queue_ms', 'start_ms', 'run_ms', 'save_ms', 'destroy_ms'] as const;
+
+/** In the order that they happen. */
+function timingsOf(record: RunRecord): RunTimings {
+  const known: Record<string, number | null> = { ...record.timings, destroy_ms: record.destroy_ms };
+  return Object.fromEntries(phases.flatMap((phase) => (typeof known[phase] === 'number' ? [[phase, known[phase]]] : [])));
 }
 
 function streams(record: RunRecord, encoding: Encoding): Pick<Run, 'stdout' | 'stderr' | 'lossy'> {

@@ -29,7 +29,7 @@ export async function waitForExec(
       await untilHostAnswers(() => host.killExec(environment.vm_id, execId, drive.stop), retry);
     }
     const until = killedAt === undefined ? backstopAt : killedAt + KILL_GRACE_MS;
-    const waitMs = Math.min(MAX_WAIT_MS, until - performance.now());
+    const waitMs = Math.ceil(Math.min(MAX_WAIT_MS, until - performance.now()));
     if (waitMs <= 0 && killedAt !== undefined) return undefined;
     const exec = await untilCancelled(drive, cancelled, (signal) =>
       untilHostAnswers(() => host.exec(environment.vm_id, execId, Math.max(0, waitMs), signal), { ...retry, signal }),
