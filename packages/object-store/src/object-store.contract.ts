@@ -31,6 +31,8 @@ const LARGE_SIZES = [
   100 * MIB,
 ];
 const SLOW_MS = 60_000;
+/** The first test that needs the S3 server may have to build it. */
+const SERVER_BUILD_MS = 600_000;
 
 /** A source that gives `sizeBytes` and then neither more nor an end; `stalled` resolves when more was asked for. */
 function stalledStream(sizeBytes: number): { source: Readable; stalled: Promise<void> } {
@@ -76,7 +78,7 @@ export function describeObjectStore(name: string, open: () => Promise<StoreUnder
       under = await open();
       store = under.store;
       await store.check();
-    }, SLOW_MS);
+    }, SERVER_BUILD_MS);
     afterAll(async () => {
       await under[Symbol.asyncDispose]();
       await expectNoLeaks(beforeAnything);
