@@ -75,12 +75,13 @@ export class EnvironmentService {
    * Calls at once share one: the first one's options count. Resolves with the row when it is running already.
    * On failure the environment is `failed` with the reason, its VM deleted, its reservation given back, and the error thrown.
    */
-  start(uid: string, { signal, start }: StartOptions = {}): Promise<EnvironmentRow> {
+  start(uid: string, options: StartOptions = {}): Promise<EnvironmentRow> {
     const underway = this.#starts.get(uid);
     if (underway !== undefined) return underway.promise;
     const abort = new AbortController();
+    const { signal } = options;
     const either = signal === undefined ? abort.signal : AbortSignal.any([abort.signal, signal]);
-    const promise = startEnvironment(this.#context, uid, { signal: either, start }).finally(() =>
+    const promise = startEnvironment(this.#context, uid, { ...options, signal: either }).finally(() =>
       this.#starts.delete(uid),
     );
     this.#starts.set(uid, { promise, abort });

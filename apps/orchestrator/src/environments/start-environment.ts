@@ -18,19 +18,22 @@ export interface StartOptions {
   signal?: AbortSignal | undefined;
   /** `cold`: boot even when there is a template. */
   start?: CreateVm['start'];
+  /** The caller holds the lease of the run that it belongs to: that is what keeps others away. */
+  heldByRun?: boolean;
 }
 
 export async function startEnvironment(
   context: EnvironmentContext,
   uid: string,
-  { signal, start }: StartOptions,
+  { signal, start, heldByRun = false }: StartOptions,
 ): Promise<EnvironmentRow> {
   for (;;) {
     const row = await environmentByUid(context.db.query, uid);
     if (row === undefined || isGone(row.state) || row.state === 'destroying') throw goneMeanwhile(row);
     if (row.state !== 'provisioning') return row;
+    if (heldByRun) return boot(context, row, { signal, start });
     if (await takeLease(context.db.query, uid, context.owner, context.startLeaseMs))
-      return boot(context, row, { signal, start });
+      return leased(context, row, () => boot(context, row, { signal, start }));
     await sleep(LOOK_AGAIN_MS, signal);
   }
 }
@@ -39,16 +42,24 @@ function goneMeanwhile(row: EnvironmentRow | undefined): AppError {
   return new AppError('conflict', `environment ${row?.id ?? ''} was destroyed while it started`);
 }
 
-async function boot(
-  context: EnvironmentContext,
-  row: EnvironmentRow,
-  { signal, start }: StartOptions,
-): Promise<EnvironmentRow> {
+async function leased<T>(context: EnvironmentContext, row: EnvironmentRow, work: () => Promise<T>): Promise<T> {
   const renewal = setInterval(() => {
     takeLease(context.db.query, row.uid, context.owner, context.startLeaseMs).catch((error: unknown) =>
       context.log.warn({ err: error, environment: row.id }, 'lease of a start not renewed'),
     );
   }, context.startLeaseMs / 3);
+  try {
+    return await work();
+  } finally {
+    clearInterval(renewal);
+  }
+}
+
+async function boot(
+  context: EnvironmentContext,
+  row: EnvironmentRow,
+  { signal, start }: StartOptions,
+): Promise<EnvironmentRow> {
   try {
     await createVm(context, row, { signal, start });
     signal?.throwIfAborted();
@@ -56,8 +67,6 @@ async function boot(
     const now = await environmentByUid(context.db.query, row.uid);
     if (now?.state === 'provisioning') await giveUpStart(context, now, reasonOf(error, signal));
     throw startError(row, error, signal);
-  } finally {
-    clearInterval(renewal);
   }
   return confirmRunning(context, row);
 }

@@ -15,13 +15,14 @@ export function destroying(db: Queryable): Promise<EnvironmentRow[]> {
     .execute();
 }
 
-/** Provisioning, and whoever drove that is gone. */
+/** Provisioning, and whoever drove that is gone. Not those of runs: whoever takes the run over goes on with them. */
 export function abandonedStarts(db: Queryable): Promise<EnvironmentRow[]> {
   return db
     .selectFrom('environments')
     .selectAll()
     .where('state', '=', 'provisioning')
     .where(sql<boolean>`coalesce(lease_until, created_at) < now()`)
+    .where(sql<boolean>`not exists (select from runs where runs.id = environments.run_id and runs.state = 'starting')`)
     .orderBy('created_at')
     .limit(BATCH)
     .execute();

@@ -16,7 +16,7 @@ export async function startStep(context: DriveContext, drive: Drive, run: RunRow
   let handedOver = false;
   try {
     // Not `stop`: an aborted start is given up and its VM deleted, while a process that stops leaves its runs to others.
-    const environment = await context.environments.start(environmentUid, { signal: drive.cancel });
+    const environment = await context.environments.start(environmentUid, { signal: drive.cancel, heldByRun: true });
     drive.stop.throwIfAborted();
     handedOver = true;
     await context.checkpoint('vm started', run.id);
