@@ -3,6 +3,7 @@ import { AppError, type ErrorCode, errorCodes, errorStatus, toEnvelope } from '@
 import type { FastifyError } from 'fastify';
 import { ClientGone } from './closing.ts';
 import type { App } from './http-server.ts';
+import { toJsonLine } from './response-headers.ts';
 import { RouteTable } from './route-table.ts';
 
 /** For the log and the metrics: nobody reads it. */
@@ -18,6 +19,7 @@ export function installErrors(app: App): void {
     if (allowed.length > 0) return reply.code(405).header('Allow', allowed.join(', ')).send();
     return reply
       .code(404)
+      .serializer(toJsonLine)
       .send(toEnvelope(new AppError('route_not_found', `no such route: ${request.method} ${path}`)));
   });
 

@@ -13,7 +13,13 @@ export const BODY_DEADLINE_MS = 15_000;
 /** How long an oversized body is read and dropped so that the client, still sending, gets to read the refusal. */
 const DISCARD_MS = 1_000;
 
+/** As the framework reads one; it refuses what it cannot read before any parser of ours is asked. */
+const READABLE_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(;|$)/;
+
 export function installJsonBodies(app: App): void {
+  app.addHook('onRequest', async ({ raw }) => {
+    if (!READABLE_TYPE.test(raw.headers['content-type'] ?? '')) delete raw.headers['content-type'];
+  });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) =>
     parseJson(await readBody(payload, request.routeOptions.bodyLimit ?? 0)),

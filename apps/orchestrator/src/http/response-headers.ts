@@ -11,11 +11,13 @@ export function chooseRequestId(request: Pick<IncomingMessage, 'headers'>): stri
   return typeof given === 'string' && REQUEST_ID.test(given) ? given : newRequestId();
 }
 
+export const toJsonLine = (payload: unknown): string => `${JSON.stringify(payload)}\n`;
+
 export function installResponseHeaders(app: App, version: string): void {
   app.addHook('onRequest', async (request, reply) => {
     if (request.routeOptions.config.probe === true) return;
     reply.header('Server', `fuse-orchestrator/${version}`);
     reply.header('X-Request-ID', request.id);
   });
-  app.setReplySerializer((payload) => `${JSON.stringify(payload)}\n`);
+  app.setReplySerializer(toJsonLine);
 }

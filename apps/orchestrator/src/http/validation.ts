@@ -2,6 +2,7 @@
 import { AppError, errorStatus } from '@fuse/contract';
 import type { ZodError, ZodType } from 'zod';
 import type { App } from './http-server.ts';
+import { toJsonLine } from './response-headers.ts';
 
 export function installValidation(app: App): void {
   app.setValidatorCompiler<ZodType>(({ schema, httpPart }) => (data: unknown) => {
@@ -11,18 +12,18 @@ export function installValidation(app: App): void {
     return result.success ? { value: result.data } : { error: invalidInput(result.error) };
   });
   // Response schemas describe; what a service returns is typed by the same schemas already.
-  app.setSerializerCompiler(() => (data) => `${JSON.stringify(data)}\n`);
+  app.setSerializerCompiler(() => toJsonLine);
 }
 
 /** For a route whose body's schema depends on more than its path. */
 export function parseBody<T extends ZodType>(schema: T, body: unknown): ReturnType<T['parse']> {
-  if (body === undefined) throw emptyBody();
+  if (body === undefined || body === null) throw emptyBody();
   const result = schema.safeParse(body);
   if (!result.success) throw invalidInput(result.error);
   return result.data as ReturnType<T['parse']>; // zod's own type, which `T` hides
 }
 
-const emptyBody = () => new AppError('invalid_argument', 'invalid JSON body: it is empty, a JSON object is required');
+const emptyBody = () => new AppError('invalid_argument', 'invalid JSON body: a JSON object is required');
 
 /** The first problem, told with the dotted path of its field (`spec.labels.team`, `cmd.0`). */
 export function invalidInput(error: ZodError): AppError {
