@@ -87,11 +87,11 @@ func run(logger *log.Logger) error {
 }
 
 func newRegistry(machine *boot.Machine) (*exec.Registry, error) {
-	memoryBytes, err := boot.MemoryBytes()
+	memory, err := boot.ReadMemory()
 	if err != nil {
 		return nil, err
 	}
-	limits, err := boot.ExecLimits(memoryBytes)
+	limits, err := boot.ExecLimits(memory)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +106,6 @@ func newRegistry(machine *boot.Machine) (*exec.Registry, error) {
 		Forker:            &exec.Forker{Reaper: reaper.Start(), OOMScore: machine.OOMScore},
 		NewGroup:          func() (exec.Group, error) { return tree.New() },
 		Users:             accounts.System,
-		OutputBudgetBytes: min(max(memoryBytes/outputShare, outputMinBytes), outputMaxBytes),
+		OutputBudgetBytes: min(max(memory.Total/outputShare, outputMinBytes), outputMaxBytes),
 	}), nil
 }

@@ -10,8 +10,6 @@ import (
 	"fuse/guest/internal/identity"
 )
 
-const firstHostname = "fuse"
-
 // furnish makes the new root a place where programs find what they expect.
 func furnish() error {
 	const bare = unix.MS_NOSUID | unix.MS_NODEV
@@ -45,7 +43,10 @@ func furnish() error {
 	if err := os.MkdirAll("/run/lock", 0o755); err != nil {
 		return err
 	}
-	if err := nameMachine(); err != nil {
+	if err := identity.WriteFile("/etc/resolv.conf", "# There is no network: nothing resolves.\n"); err != nil {
+		return err
+	}
+	if err := identity.Prepare(); err != nil {
 		return err
 	}
 	setKernel()
@@ -60,23 +61,6 @@ func openDirectory(name string, mode uint32) error {
 		return err
 	}
 	return unix.Chmod(name, mode)
-}
-
-// nameMachine gives the names of before the first identity. There is no resolver: without a network nothing resolves, at once.
-func nameMachine() error {
-	if err := unix.Sethostname([]byte(firstHostname)); err != nil {
-		return err
-	}
-	for name, text := range map[string]string{
-		"/etc/hostname":    firstHostname + "\n",
-		"/etc/hosts":       identity.Hosts(firstHostname),
-		"/etc/resolv.conf": "# no network\n",
-	} {
-		if err := identity.WriteFile(name, text); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
-		}
-	}
-	return nil
 }
 
 // setKernel adjusts what has a default made for other machines. A kernel without one of these switches works too.

@@ -2,7 +2,7 @@ package boot
 
 import (
 	"bufio"
-	"fmt"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -13,33 +13,47 @@ import (
 )
 
 const (
-	reserveMinBytes = 32 << 20
-	reservePercent  = 6
+	// Left free beyond what kernel and agent hold at the start. With less of it the kernel spends seconds on squeezing out its last pages
+	// before it kills a process that takes all memory.
+	reserveMinBytes = 20 << 20
+	reservePercent  = 3
 	pidsPercent     = 75
 	openFiles       = 65_536
 	openFilesHard   = 1_048_576
 )
 
-// MemoryBytes is the memory that the kernel has to give.
-func MemoryBytes() (int64, error) {
+// Memory is what the kernel has to give, in bytes.
+type Memory struct{ Total, Available int64 }
+
+func ReadMemory() (Memory, error) {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {
-		return 0, err
+		return Memory{}, err
 	}
 	defer file.Close()
+	var memory Memory
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) >= 2 && fields[0] == "MemTotal:" {
-			kib, err := strconv.ParseInt(fields[1], 10, 64)
-			return kib << 10, err
+		if len(fields) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "MemTotal:":
+			memory.Total = kib << 10
+		case "MemAvailable:":
+			memory.Available = kib << 10
 		}
 	}
-	return 0, fmt.Errorf("no MemTotal in /proc/meminfo")
+	if memory.Total == 0 || memory.Available == 0 {
+		return Memory{}, errors.New("no totals in /proc/meminfo")
+	}
+	return memory, nil
 }
 
 // ExecLimits leaves the kernel and the agent a reserve of memory and of processes.
-func ExecLimits(memoryBytes int64) (cgroup.Limits, error) {
+func ExecLimits(memory Memory) (cgroup.Limits, error) {
 	threads, err := readNumber("/proc/sys/kernel/threads-max")
 	if err != nil {
 		return cgroup.Limits{}, err
@@ -48,9 +62,9 @@ func ExecLimits(memoryBytes int64) (cgroup.Limits, error) {
 	if err != nil {
 		return cgroup.Limits{}, err
 	}
-	reserve := max(reserveMinBytes, memoryBytes*reservePercent/100)
+	reserve := max(reserveMinBytes, memory.Total*reservePercent/100)
 	return cgroup.Limits{
-		MemoryMaxBytes: memoryBytes - reserve,
+		MemoryMaxBytes: memory.Available - reserve,
 		PidsMax:        min(threads, pids) * pidsPercent / 100,
 	}, nil
 }

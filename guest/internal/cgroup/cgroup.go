@@ -2,7 +2,8 @@
 //
 //	fuse-agent   the agent, with the larger share of the CPU
 //	fuse         memory.max and pids.max leave the kernel and the agent their reserve
-//	fuse/<n>     one exec each, from its first instruction
+//	fuse/<n>     one exec each, from its first instruction, with an equal share of the CPU: one that forks without end does not
+//	             keep the next from starting
 //
 // All paths are opened from descriptors taken at boot, so nothing that the guest does to its mounts matters.
 package cgroup
@@ -59,7 +60,7 @@ func NewTree(root int, limits Limits) (*Tree, error) {
 		{execs, "cpu.weight", "100"},
 		{execs, "memory.max", strconv.FormatInt(limits.MemoryMaxBytes, 10)},
 		{execs, "pids.max", strconv.FormatInt(limits.PidsMax, 10)},
-		{execs, "cgroup.subtree_control", "+memory"},
+		{execs, "cgroup.subtree_control", "+cpu +memory"},
 	} {
 		if err := write(setting.dir, setting.file, setting.value); err != nil {
 			return nil, err

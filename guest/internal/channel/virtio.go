@@ -3,9 +3,11 @@ package channel
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,7 +81,7 @@ func (p *VirtioPort) Connect() (net.Conn, error) {
 		return nil, err
 	}
 	// The descriptor is non-blocking: a blocking write would spin in the kernel until the host takes the bytes.
-	conn := &virtioConn{os.NewFile(uintptr(fd), p.node)}
+	conn := &virtioConn{File: os.NewFile(uintptr(fd), p.node)}
 	if err := conn.awaitHost(); err != nil {
 		conn.Close()
 		return nil, err
@@ -101,7 +103,26 @@ func (p *VirtioPort) open() (int, error) {
 	}
 }
 
-type virtioConn struct{ *os.File }
+// virtioConn is one connection of the host. Once the host is seen gone nothing is written any more: it would reach the next host.
+type virtioConn struct {
+	*os.File
+	hostGone atomic.Bool
+}
+
+func (c *virtioConn) Read(p []byte) (int, error) {
+	n, err := c.File.Read(p)
+	if errors.Is(err, io.EOF) {
+		c.hostGone.Store(true)
+	}
+	return n, err
+}
+
+func (c *virtioConn) Write(p []byte) (int, error) {
+	if c.hostGone.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.File.Write(p)
+}
 
 func (c *virtioConn) LocalAddr() net.Addr  { return Addr{} }
 func (c *virtioConn) RemoteAddr() net.Addr { return Addr{} }

@@ -30,6 +30,18 @@ type conversationSlot struct {
 	current *Conversation
 }
 
+// goneOf is closed once the conversation of this moment is over; at once when there is none.
+func (s *conversationSlot) goneOf() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		none := make(chan struct{})
+		close(none)
+		return none
+	}
+	return s.current.gone
+}
+
 // Stream is the host's end of a conversation.
 type Stream interface {
 	io.Writer

@@ -21,8 +21,8 @@ import (
 
 const (
 	emptyWait = 2 * time.Second
-	// How long a conversation has to take the exit frame of an exec that is being deleted.
-	farewellWait = 250 * time.Millisecond
+	// How long a conversation has to take the rest of an exec that was deleted.
+	farewellWait = 10 * time.Second
 	emptyDelay   = 2 * time.Millisecond
 )
 
@@ -138,14 +138,17 @@ func (e *Exec) Status() protocol.ExecStatus {
 	return status
 }
 
-// destroy kills the whole process tree and lets every conversation go.
+// destroy kills the whole process tree. A conversation that goes on may still take the stream to its end, within a bound.
 func (e *Exec) destroy() {
 	e.killAll()
-	select {
-	case <-e.ended:
-	case <-time.After(farewellWait):
-	}
-	e.ring.abandon()
+	talking := e.talk.goneOf()
+	go func() {
+		select {
+		case <-talking:
+		case <-time.After(farewellWait):
+		}
+		e.ring.abandon()
+	}()
 }
 
 func exitOf(status reaper.Status) protocol.ExecExit {

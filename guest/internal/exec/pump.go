@@ -16,10 +16,11 @@ import (
 const (
 	pumpFirstBytes = 4 << 10
 	pumpMaxBytes   = 32 << 10
-	// What a pipe holds.
-	discardMaxBytes = 64 << 10
-	// A background child that writes without end gets its pipe emptied this often: it never blocks for long and never starves others.
-	discardInterval = 5 * time.Millisecond
+	// What background children write is thrown away this often, which costs the others next to nothing. One that writes this much in the
+	// meantime gets a larger pipe, so that it goes on at some 10 MB a second.
+	noisyBytes      = 32 << 10
+	noisyPipeBytes  = 256 << 10
+	discardInterval = 25 * time.Millisecond
 )
 
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpMaxBytes]byte) }}
@@ -142,21 +143,26 @@ func (p *pump) queued(raw syscall.RawConn) int {
 	return size
 }
 
+// discard drops what comes, without copying it, until no writer is left.
 func (p *pump) discard(raw syscall.RawConn) {
-	buffer := make([]byte, 4<<10)
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer null.Close()
 	for {
-		n := 0
+		n := int64(0)
 		err := raw.Read(func(fd uintptr) bool {
-			var readErr error
-			n, readErr = readPipe(int(fd), buffer)
-			return readErr != unix.EAGAIN
+			var spliceErr error
+			n, spliceErr = unix.Splice(int(fd), nil, int(null.Fd()), nil, noisyPipeBytes, unix.SPLICE_F_NONBLOCK)
+			return spliceErr != unix.EAGAIN && spliceErr != unix.EINTR
 		})
-		if err != nil || n == 0 {
+		if err != nil || n <= 0 {
 			return
 		}
-		if n == len(buffer) {
-			buffer = make([]byte, min(2*len(buffer), discardMaxBytes))
-			time.Sleep(discardInterval)
+		if n >= noisyBytes {
+			raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, noisyPipeBytes) })
 		}
+		time.Sleep(discardInterval)
 	}
 }

@@ -11,8 +11,9 @@ import (
 
 const (
 	ringFirstBytes = 4 << 10
-	// Every running exec gets this much whatever the others hold, so that each goes on as long as the host acknowledges.
-	ringFloorBytes = 128 << 10
+	// Every exec gets this much whatever the others hold. It is more than two reservations and what a host leaves unacknowledged for a
+	// while (128 KiB), so that each exec goes on as long as the host does.
+	ringFloorBytes = 256 << 10
 	// Room that a reader waits for rather than cut its output into slivers.
 	minReserveBytes = 512
 )

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -26,7 +27,7 @@ func rename(id protocol.Identity) error {
 	}
 	for _, file := range []struct{ path, text string }{
 		{"/etc/hostname", id.Hostname + "\n"},
-		{"/etc/hosts", Hosts(id.Hostname)},
+		{"/etc/hosts", hosts(id.Hostname)},
 		{"/etc/machine-id", id.MachineID + "\n"},
 		{"/run/fuse/generation", fmt.Sprintf("%d\n", id.Generation)},
 	} {
@@ -37,8 +38,19 @@ func rename(id protocol.Identity) error {
 	return renewBootID()
 }
 
-// Hosts is the text of /etc/hosts.
-func Hosts(hostname string) string {
+// Prepare gives the machine names of its own before the host has given it any, so that all their files exist: taking on an identity later
+// writes them in place, which works on a full disk too.
+func Prepare() error {
+	return rename(protocol.Identity{Hostname: "fuse", MachineID: randomHex(16)})
+}
+
+func randomHex(size int) string {
+	bytes := make([]byte, size)
+	rand.Read(bytes)
+	return hex.EncodeToString(bytes)
+}
+
+func hosts(hostname string) string {
 	return "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t" + hostname + "\n"
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"fuse/guest/internal/protocol"
 )
 
+const specWait = 5 * time.Second
+
 // converse is the full-duplex route: it starts the exec when the host sends a spec for an id that is new, then carries frames both ways.
 func (a *Agent) converse(w http.ResponseWriter, r *http.Request) error {
 	offset, err := offsetOf(r)
@@ -20,11 +23,11 @@ func (a *Agent) converse(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	in := frames.NewReader(r.Body)
-	running, err := a.findOrStart(r.PathValue("id"), in)
+	out := &stream{ResponseWriter: w, control: http.NewResponseController(w)}
+	running, err := a.findOrStart(r.PathValue("id"), in, out.control)
 	if err != nil {
 		return err
 	}
-	out := &stream{ResponseWriter: w, control: http.NewResponseController(w)}
 	conversation, err := running.Converse(r.Context(), offset, out)
 	if err != nil {
 		return err
@@ -42,14 +45,16 @@ func (a *Agent) converse(w http.ResponseWriter, r *http.Request) error {
 	panic(http.ErrAbortHandler) // a cut stream must not look like an ended one
 }
 
-func (a *Agent) findOrStart(id string, in *frames.Reader) (*exec.Exec, error) {
+func (a *Agent) findOrStart(id string, in *frames.Reader, control *http.ResponseController) (*exec.Exec, error) {
 	found, notFound := a.Execs.Find(id)
 	if notFound == nil {
 		return found, nil
 	}
+	// Without a spec the id is unknown, which a host that only wants to go on must hear though it keeps its side open.
+	_ = control.SetReadDeadline(time.Now().Add(specWait))
 	kind, _, err := in.Next()
 	switch {
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, notFound
 	case errors.Is(err, frames.ErrTooLarge):
 		return nil, fault.New(fault.PayloadTooLarge, "%v", err)
@@ -62,6 +67,7 @@ func (a *Agent) findOrStart(id string, in *frames.Reader) (*exec.Exec, error) {
 	if err != nil {
 		return nil, fault.New(fault.InvalidArgument, "the spec frame is cut: %v", err)
 	}
+	_ = control.SetReadDeadline(time.Time{})
 	spec, err := exec.ParseSpec(payload)
 	if err != nil {
 		return nil, err
