@@ -8,12 +8,12 @@ const RENAME_TRIES = 100;
 /** Moves a flushed file into place and flushes every directory from there up to `root`: after a power cut the whole path is there. */
 export async function publish(temporary: string, path: string, root: string): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
     try {
+      await mkdir(dirname(path), { recursive: true, mode: 0o700 });
       await rename(temporary, path);
       break;
     } catch (error) {
-      // A delete has just removed the empty directory.
+      // A delete has just removed an empty directory on the way.
       if (errorCode(error) !== 'ENOENT' || attempt === RENAME_TRIES) throw error;
     }
   }
