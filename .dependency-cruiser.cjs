@@ -137,7 +137,7 @@ module.exports = {
       comment: 'What is imported stands in the package.json beside it.',
       severity: 'error',
       from: { path: '^(apps|packages)/', pathNot: test },
-      to: { dependencyTypes: ['npm-no-pkg', 'npm-dev', 'unknown', 'undetermined'], pathNot: '^packages/' },
+      to: { dependencyTypes: ['npm-no-pkg', 'npm-dev', 'unknown', 'undetermined'], pathNot: '^(apps|packages)/' },
     },
     {
       name: 'imports-resolve',

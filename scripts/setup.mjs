@@ -38,7 +38,8 @@ export async function setUp(signal, { packages = [], projects = PROGRAMS, addTas
     );
     const npm = tasks.add('npm packages', [], ensureNpmPackages);
     const built = tasks.add('TypeScript', [npm], (context) => buildTypeScript(projects, context));
-    const agent = tasks.add('guest agent', go.length === 0 ? [] : [debian], (context) => ensureGuestAgent(context));
+    const goThere = go.length === 0 ? Promise.resolve() : debian;
+    const agent = tasks.add('guest agent', [goThere], (context) => ensureGuestAgent(context));
     const kernel = tasks.add('kernel', [debian], ensureKernel);
     const base = tasks.add('base image', [debian], (context) => ensureImage('base', context));
     const initramfs = tasks.add('initramfs', [kernel, agent], ensureInitramfs);

@@ -20,7 +20,7 @@ export class SetupError extends Error {
  * @property {Record<string, string | undefined>} [env]  beside what this process has
  * @property {AbortSignal} [signal]  ends the program and all that it started; without one it is not even reached by Ctrl-C
  * @property {(line: string) => void} [onLine]
- * @property {(line: string) => boolean} [isNoise]  lines that explain nothing when it fails
+ * @property {(line: string) => boolean} [isNoise]  lines that tell a person nothing
  */
 
 /**
@@ -44,7 +44,8 @@ export function run(argv, { cwd, env, signal, onLine, isNoise } = {}) {
     /** @type {string[]} */
     const output = [];
     const onText = (/** @type {string} */ line) => {
-      if (isNoise?.(line) !== true) tail.push(line);
+      if (isNoise?.(line) === true) return;
+      tail.push(line);
       if (tail.length > TAIL_LINES) tail.shift();
       onLine?.(line);
     };

@@ -34,7 +34,7 @@ export async function allSuites() {
     check('biome', [bin('biome'), 'check', '--error-on-warnings', '.']),
     check('types of the scripts', [bin('tsc'), '-p', 'scripts']),
     check('dependency-cruiser', [bin('depcruise'), '--config', '.dependency-cruiser.cjs', 'apps', 'packages']),
-    check('knip', [bin('knip')]),
+    check('knip', [bin('knip'), '--no-config-hints']),
     check('go vet', [go, '-C', 'guest', 'vet', './...']),
     { name: 'go test', run: (signal) => goTest(go, signal) },
     vitest('unit', UNIT_DEADLINE_MS, []),
