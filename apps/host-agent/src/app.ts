@@ -1,4 +1,5 @@
 /** The host agent, put together by hand. Started on its own HTTP listener, by main.ts or inside another process. */
+import { setMaxListeners } from 'node:events';
 import { mkdir } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -40,7 +41,7 @@ export async function createHostAgent(
     await mkdir(config.dataDirectory, { recursive: true, mode: 0o700 });
     disposables.add('data lock', await lockDataDirectory(config.dataDirectory));
     const assets = await loadAssets(config.assetsManifestPath);
-    const store = shared ?? disposables.add('object store', openObjectStore(config.objectStore));
+    const store = shared ?? disposables.add('object store', await openObjectStore(config.objectStore));
     await store.check();
     const driver = await openQemuDriver({
       dataDirectory: config.dataDirectory,
@@ -65,6 +66,7 @@ export async function createHostAgent(
       config.capacity.storageGb ?? (await measureStorageGb(host.vmsDirectory, vms, host.storageReserveBytes));
     const report = capacityReport({ ...config.capacity, storageGb }, driver);
     const stopping = new AbortController();
+    setMaxListeners(0, stopping.signal);
     const http = createHttpServer({
       log,
       token: config.token,

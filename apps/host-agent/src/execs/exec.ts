@@ -23,6 +23,8 @@ const KILL_DEADLINE_MS = 10_000;
 const KILLED_EXIT_MS = 5_000;
 /** What the guest may need to end a command by itself once its time is up. */
 const OVERRUN_GRACE_MS = 15_000;
+/** A guest that answers and yet has not started the command after this time is not going to. */
+const START_LIMIT_MS = 60_000;
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** What an exec needs of its VM. */
@@ -153,7 +155,8 @@ export class Exec {
       onAppended: () => this.changes.notify(),
     });
     this.#spool = spool;
-    if (origin === 'loaded') this.#armOverrun(this.#record.asked_at_ms);
+    if (this.#record.request !== undefined) this.#killAt(Date.now() + START_LIMIT_MS);
+    else this.#limitRun(this.#record.asked_at_ms);
     const exit =
       spool.exitInFile ??
       (await pump(
@@ -174,6 +177,8 @@ export class Exec {
   }
 
   async #writeDown(): Promise<void> {
+    const { stdin_object_key } = this.#record;
+    if (stdin_object_key !== undefined) await this.#host.store.head(stdin_object_key);
     try {
       await mkdir(this.#directory, { recursive: true, mode: 0o700 });
       await saveExecRecord(this.#directory, this.#record);
@@ -192,7 +197,7 @@ export class Exec {
     if (this.#record.request === undefined) return;
     const { request: _told, ...rest } = this.#record;
     this.#record = rest;
-    this.#armOverrun(Date.now());
+    this.#limitRun(Date.now());
     void this.#change({});
     this.#onStarted();
   }
@@ -228,20 +233,25 @@ export class Exec {
     }
   }
 
-  #armOverrun(startedAtMs: number): void {
-    const { timeout_ms } = this.#record;
-    if (timeout_ms === 0) return;
+  /** Kills it from here when it has not ended (or was not started) at this time. */
+  #killAt(atMs: number): void {
     clearTimeout(this.#overrunTimer);
-    const leftMs = Math.max(startedAtMs + timeout_ms - Date.now(), 0) + OVERRUN_GRACE_MS;
+    const leftMs = Math.max(atMs - Date.now(), 0);
     this.#overrunTimer =
       leftMs > MAX_TIMER_MS
-        ? setTimeout(() => this.#armOverrun(startedAtMs), MAX_TIMER_MS)
+        ? setTimeout(() => this.#killAt(atMs), MAX_TIMER_MS)
         : setTimeout(() => void this.#overrun(), leftMs);
+  }
+
+  #limitRun(startedAtMs: number): void {
+    const { timeout_ms } = this.#record;
+    if (timeout_ms === 0) clearTimeout(this.#overrunTimer);
+    else this.#killAt(Math.max(startedAtMs + timeout_ms, Date.now()) + OVERRUN_GRACE_MS);
   }
 
   async #overrun(): Promise<void> {
     const { id } = this.#record;
-    this.#host.log.warn({ exec_id: id }, 'exec overran its time limit: killing it from the host');
+    this.#host.log.warn({ exec_id: id }, 'exec is over its time: killing it from the host');
     try {
       await this.kill();
     } catch (error) {

@@ -4,6 +4,7 @@
  * A full disk ends the log as its bound does: the rest is counted and dropped, the command goes on.
  */
 import { type FileHandle, open } from 'node:fs/promises';
+import { encodeFrame, frameType } from '@fuse/contract';
 import type { GuestExecExit } from '@fuse/host-protocol';
 import { isDiskFull } from '../vms/disk-full.ts';
 import { summarizeFrameFile } from './frame-file.ts';
@@ -17,6 +18,11 @@ export interface FrameSpoolOptions {
   onTruncated: () => Promise<void>;
   /** `logBytes` has grown. */
   onAppended: () => void;
+}
+
+/** What the host's own disk refused. Nothing that another try would mend. */
+export class SpoolError extends Error {
+  override readonly name = 'SpoolError';
 }
 
 export class FrameSpool {
@@ -87,7 +93,7 @@ export class FrameSpool {
     return offset;
   }
 
-  /** Resolves when all that is kept of the chunk is written. Throws FrameError when the guest breaks the format. */
+  /** Resolves when all that is kept of the chunk is written. Throws FrameError when the guest breaks the format, SpoolError. */
   async take(chunk: Uint8Array): Promise<GuestExecExit | undefined> {
     const { keep, exit } = this.#sieve.push(chunk);
     if (this.truncated && !this.#truncationNoted) {
@@ -95,6 +101,12 @@ export class FrameSpool {
       await this.#options.onTruncated();
     }
     if (keep.length > 0) await this.#append(keep.length === 1 && keep[0] !== undefined ? keep[0] : Buffer.concat(keep));
+    return exit;
+  }
+
+  /** The guest told the end outside the stream. */
+  async takeExit(exit: GuestExecExit): Promise<GuestExecExit> {
+    await this.#append(encodeFrame(frameType.exit, Buffer.from(JSON.stringify(exit))));
     return exit;
   }
 
@@ -108,7 +120,7 @@ export class FrameSpool {
       this.#logBytes += bytes.length;
       this.#options.onAppended();
     } catch (error) {
-      if (!isDiskFull(error)) throw error;
+      if (!isDiskFull(error)) throw new SpoolError('the log could not be written', { cause: error });
       await this.#file.truncate(this.#logBytes);
       this.#sieve.truncate();
     }

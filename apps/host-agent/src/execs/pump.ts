@@ -7,7 +7,8 @@ import type { ExecSpec, GuestExecExit } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { ExecConversation, Guest } from '../guest/guest.ts';
-import type { FrameSpool } from './frame-spool.ts';
+import { type FrameSpool, SpoolError } from './frame-spool.ts';
+import { rejection } from './rejection.ts';
 import { feedStdin, StdinSourceError } from './stdin-feed.ts';
 
 /** The guest keeps what no ack covers (at most its window of 1 MiB), so acks need not be frequent. */
@@ -26,11 +27,6 @@ export interface PumpParts {
   pendingSpec: () => ExecSpec | undefined;
   /** The guest has confirmed the start. */
   onStarted: () => void;
-}
-
-/** What the spool could not write. Nothing that a new conversation would mend. */
-class SpoolError extends Error {
-  override readonly name = 'SpoolError';
 }
 
 /** Throws the signal's reason once it aborts; any other error is final. */
@@ -66,37 +62,34 @@ async function converse(parts: PumpParts, signal: AbortSignal): Promise<GuestExe
   if (spec === undefined) {
     const status = await guest.execStatus(execId, signal);
     offset = spool.resumeAt(status.offset_acked);
+    // It has ended and the guest keeps no more of its stream, not even the exit frame.
+    if (status.exit !== undefined && offset >= status.offset_end) return spool.takeExit(status.exit);
     stdinFrom = status.stdin_closed ? Number.POSITIVE_INFINITY : status.stdin_bytes;
   }
   const conversation = await guest.exec(execId, { ...(spec === undefined ? {} : { spec }), offset }, signal);
   parts.onStarted();
+  const stopped = rejection(signal);
   const stopFeeding = new AbortController();
   const feeding = feed(parts, conversation, stdinFrom, stopFeeding.signal);
-  const close = () => conversation.close();
-  signal.addEventListener('abort', close, { once: true });
   try {
-    signal.throwIfAborted();
-    return await Promise.race([receive(conversation, spool), feeding.failed]);
+    return await Promise.race([receive(conversation, spool, signal), feeding.failed, stopped.promise]);
   } finally {
-    signal.removeEventListener('abort', close);
-    stopFeeding.abort();
+    stopped.forget();
+    stopFeeding.abort(new Error('the conversation is over'));
     conversation.close();
     await feeding.settled;
   }
 }
 
-async function receive(conversation: ExecConversation, spool: FrameSpool): Promise<GuestExecExit> {
+async function receive(conversation: ExecConversation, spool: FrameSpool, signal: AbortSignal): Promise<GuestExecExit> {
   let ackedOffset = spool.guestOffset;
   for await (const chunk of conversation.frames) {
-    const exit = await spool.take(chunk).catch((error: unknown) => {
-      if (error instanceof FrameError) throw error;
-      throw new SpoolError('the log could not be written', { cause: error });
-    });
-    if (exit !== undefined || spool.guestOffset - ackedOffset >= ACK_EVERY_BYTES) {
-      ackedOffset = spool.guestOffset;
-      conversation.ack(ackedOffset);
-    }
+    signal.throwIfAborted();
+    const exit = await spool.take(chunk);
     if (exit !== undefined) return exit;
+    if (spool.guestOffset - ackedOffset < ACK_EVERY_BYTES) continue;
+    ackedOffset = spool.guestOffset;
+    conversation.ack(ackedOffset);
   }
   throw new Error('the frame stream ended without an exit frame');
 }
@@ -111,13 +104,13 @@ function feed(
   const key = parts.stdinObjectKey;
   if (key === undefined || fromByte === Number.POSITIVE_INFINITY)
     return { failed: new Promise(() => {}), settled: Promise.resolve() };
-  let reject: (error: unknown) => void = () => {};
-  const failed = new Promise<never>((_, no) => {
-    reject = no;
+  let fail: (error: unknown) => void = () => {};
+  const failed = new Promise<never>((_, reject) => {
+    fail = reject;
   });
   failed.catch(() => {});
   const settled = feedStdin({ store: parts.store, key, fromByte }, conversation, signal).catch((error: unknown) => {
-    if (error instanceof StdinSourceError && !signal.aborted) reject(error);
+    if (error instanceof StdinSourceError && !signal.aborted) fail(error);
   });
   return { failed, settled };
 }

@@ -1,6 +1,7 @@
 /** An exec's stdin: from the object store, at the guest's pace. */
 import type { ObjectStore } from '@fuse/object-store';
 import type { ExecConversation } from '../guest/guest.ts';
+import { rejection } from './rejection.ts';
 
 const PIECE_BYTES = 64 * 1024;
 
@@ -19,6 +20,7 @@ export async function feedStdin(
   signal: AbortSignal,
 ): Promise<void> {
   const bytes = readFrom(source, signal);
+  const stopped = rejection(signal);
   try {
     for (;;) {
       const next = await bytes.next().catch((cause: unknown) => {
@@ -26,10 +28,11 @@ export async function feedStdin(
       });
       if (next.done === true) break;
       for (let at = 0; at < next.value.length; at += PIECE_BYTES)
-        await conversation.writeStdin(next.value.subarray(at, at + PIECE_BYTES));
+        await Promise.race([conversation.writeStdin(next.value.subarray(at, at + PIECE_BYTES)), stopped.promise]);
     }
     conversation.endStdin();
   } finally {
+    stopped.forget();
     await bytes.return(undefined);
   }
 }

@@ -1,3 +1,5 @@
+import { setMaxListeners } from 'node:events';
+
 /**
  * Runs `work` for every item, at most `limit` at a time; results in the items' order. The first failure stops the others (their signal
  * aborts) and is thrown once all have come to an end.
@@ -11,6 +13,7 @@ export async function inParallel<T, R>(
   const results = new Array<R>(items.length);
   const failed = new AbortController();
   const stop = AbortSignal.any([signal, failed.signal]);
+  setMaxListeners(0, stop);
   const queue = items.entries();
   const worker = async () => {
     for (const [index, item] of queue) {

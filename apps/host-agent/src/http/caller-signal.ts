@@ -1,8 +1,10 @@
+import { setMaxListeners } from 'node:events';
 import type { FastifyReply } from 'fastify';
 
 /** Aborts when the caller is gone before it has its answer, or the host agent stops. */
 export function callerSignal(reply: FastifyReply, stopping: AbortSignal): AbortSignal {
   const caller = new AbortController();
+  setMaxListeners(0, caller.signal);
   const onStopping = () => caller.abort(stopping.reason);
   if (stopping.aborted) onStopping();
   stopping.addEventListener('abort', onStopping, { once: true });

@@ -21,8 +21,8 @@ export function toAppError(error: unknown): AppError {
 
 export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const shown = toAppError(error);
-  if (shown.code === 'internal') request.log.error({ err: error, request_id: request.id }, 'request failed');
-  else if (shown.status >= 500) request.log.warn({ err: error, request_id: request.id }, 'request refused');
+  if (shown.code === 'internal') request.log.error({ err: error }, 'request failed');
+  else if (shown.status >= 500) request.log.warn({ err: error }, 'request refused');
   if (shown.retryAfterSeconds !== undefined) reply.header('retry-after', shown.retryAfterSeconds);
   return reply.code(shown.status).send(toEnvelope(shown));
 }

@@ -64,7 +64,7 @@ export function execRoutes(app: App, { vms, stopping }: HttpParts): void {
       reply.raw.writeHead(200, { 'content-type': 'application/octet-stream', 'cache-control': 'no-store' });
       reply.raw.flushHeaders();
       await pipeline(Readable.from(log, { objectMode: false }), reply.raw).catch((error: unknown) =>
-        request.log.debug({ err: error, request_id: request.id }, 'log stream cut'),
+        request.log.debug({ err: error }, 'log stream cut'),
       );
     },
   );

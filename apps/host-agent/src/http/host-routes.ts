@@ -1,6 +1,8 @@
 import { HostCapacityReport, HostImage } from '@fuse/host-protocol';
 import { z } from 'zod';
-import { type App, HEALTH_PATH, type HttpParts } from './server.ts';
+import type { App, HttpParts } from './server.ts';
+
+export const HEALTH_PATH = '/v1/health';
 
 export function hostRoutes(app: App, { assets, capacity }: HttpParts): void {
   app.get(HEALTH_PATH, { schema: { response: { 200: z.object({ status: z.literal('ok') }) } } }, async () => ({

@@ -5,7 +5,7 @@ import { AppError, toEnvelope } from '@fuse/contract';
 import type { HostCapacityReport } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import { type Logger, newRequestId } from '@fuse/runtime';
-import fastify, { type FastifyInstance, type RawServerDefault } from 'fastify';
+import fastify, { type FastifyInstance, LogController, type RawServerDefault } from 'fastify';
 import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { Assets } from '../images/assets.ts';
 import type { Vms } from '../vms/vms.ts';
@@ -13,7 +13,7 @@ import { bearerCheck } from './auth.ts';
 import { answerError } from './errors.ts';
 import { execRoutes } from './exec-routes.ts';
 import { fileRoutes } from './file-routes.ts';
-import { hostRoutes } from './host-routes.ts';
+import { HEALTH_PATH, hostRoutes } from './host-routes.ts';
 import { vmRoutes } from './vm-routes.ts';
 
 export type App = FastifyInstance<
@@ -35,13 +35,13 @@ export interface HttpParts {
   stopping: AbortSignal;
 }
 
-export const HEALTH_PATH = '/v1/health';
 const BODY_LIMIT_BYTES = 64 * 1024;
 
 export function createHttpServer(parts: HttpParts): App {
   const app: App = fastify({
     loggerInstance: parts.log,
-    disableRequestLogging: true,
+    // One wide line a request, below.
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     genReqId: newRequestId,
     bodyLimit: BODY_LIMIT_BYTES,
     // Longer than the orchestrator keeps an idle connection, so that it is never cut while a request is on its way.
@@ -64,7 +64,6 @@ export function createHttpServer(parts: HttpParts): App {
   });
   app.addHook('onResponse', async (request, reply) => {
     const line = {
-      request_id: request.id,
       method: request.method,
       path: request.url,
       status: reply.statusCode,

@@ -40,6 +40,7 @@ export class Vm {
   #machine: Machine | undefined;
   #ready: Promise<void> = Promise.resolve();
   #adopting = false;
+  #detached = false;
   #dying: Promise<void> | undefined;
   #destroying: Promise<void> | undefined;
   #unwatch: AbortController | undefined;
@@ -154,6 +155,7 @@ export class Vm {
   async detach(): Promise<void> {
     this.#stopStart.abort(new AppError('unavailable', 'the host agent is stopping'));
     await this.#ready.catch(() => {});
+    this.#detached = true;
     await this.#dying;
     this.#watch(false);
     await this.#execs.detach();
@@ -223,7 +225,7 @@ export class Vm {
 
   /** Also ends a VMM that still runs: a VM that was given up must not go on unseen. */
   #die(reason: string): Promise<void> {
-    if (this.#dying === undefined && (this.#state === 'running' || this.#state === 'dead'))
+    if (this.#dying === undefined && !this.#detached && (this.#state === 'running' || this.#state === 'dead'))
       this.#dying = this.#bury(reason);
     return this.#dying ?? Promise.resolve();
   }
@@ -274,8 +276,10 @@ export class Vm {
   }
 }
 
+/** Only what the caller got wrong stays what it is: any other failed start is a 503 that left nothing. */
 function startError(error: unknown): unknown {
-  if (error instanceof AppError) return error;
   if (isDiskFull(error)) return diskFullError(error);
-  return new AppError('unavailable', 'the VM could not be started', { cause: error, retryAfterSeconds: 5 });
+  if (error instanceof AppError && (error.status < 500 || error.code === 'unavailable')) return error;
+  const why = error instanceof AppError ? `: ${error.message}` : '';
+  return new AppError('unavailable', `the VM could not be started${why}`, { cause: error, retryAfterSeconds: 5 });
 }

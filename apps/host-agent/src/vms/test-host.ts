@@ -1,0 +1,237 @@
+/**
+ * A host agent on real VMs for tests, with a data directory of its own. What set-up built is taken from FUSE_HOME; templates are
+ * kept there between test files, since making one takes seconds.
+ */
+import { mkdir, symlink } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { FrameParser, frameType } from '@fuse/contract';
+import type {
+  CollectedOutputs,
+  CollectOutputs,
+  CreateVm,
+  HostExec,
+  HostExecResult,
+  HostVm,
+  StartExec,
+} from '@fuse/host-protocol';
+import { openObjectStore } from '@fuse/object-store';
+import { createLogger, newId } from '@fuse/runtime';
+import { expectNoLeaks, type ResourceSnapshot, resourceSnapshot, temporaryDirectory } from '@fuse/testing';
+import { createHostAgent, type HostAgent } from '../app.ts';
+import type { HostAgentConfig } from '../config.ts';
+
+const home = process.env.FUSE_HOME ?? join(homedir(), '.fuse');
+const TOKEN = 'token-of-the-test-host';
+export const TEST_SHAPE = { cpus: 1, ram_mb: 256, storage_gb: 1 };
+export const TEST_TAG = 'test-cluster';
+
+export class TestHost implements AsyncDisposable {
+  readonly directory: string;
+  readonly #config: HostAgentConfig;
+  readonly #before: ResourceSnapshot;
+  readonly #removeDirectory: () => PromiseLike<void>;
+  #agent: HostAgent | undefined;
+
+  private constructor(
+    directory: string,
+    config: HostAgentConfig,
+    before: ResourceSnapshot,
+    removeDirectory: () => PromiseLike<void>,
+  ) {
+    this.directory = directory;
+    this.#config = config;
+    this.#before = before;
+    this.#removeDirectory = removeDirectory;
+  }
+
+  static async open(change: Partial<HostAgentConfig> = {}): Promise<TestHost> {
+    const { path, [Symbol.asyncDispose]: remove } = await temporaryDirectory('fuse-host-');
+    const data = join(path, 'host');
+    const templates = join(home, 'testing', 'templates');
+    await mkdir(templates, { recursive: true });
+    await mkdir(data);
+    await symlink(templates, join(data, 'templates'));
+    const config: HostAgentConfig = {
+      listen: { host: '127.0.0.1', port: 0 },
+      token: TOKEN,
+      assetsManifestPath: join(home, 'assets', 'manifest.json'),
+      dataDirectory: data,
+      capacity: { cpus: 8, ramMb: 8_192, storageGb: undefined, maxVms: 249 },
+      storageReserveMb: 64,
+      objectStore: { kind: 'file', directory: join(path, 'objects') },
+      logLevel: process.env.FUSE_TEST_LOG_LEVEL ?? 'fatal',
+      ...change,
+    };
+    const host = new TestHost(path, config, await resourceSnapshot({ directories: [join(data, 'vms')] }), remove);
+    await host.start();
+    return host;
+  }
+
+  get vmsDirectory(): string {
+    return join(this.#config.dataDirectory, 'vms');
+  }
+
+  get url(): string {
+    return this.agent.url;
+  }
+
+  get agent(): HostAgent {
+    if (this.#agent === undefined) throw new Error('the host agent is stopped');
+    return this.#agent;
+  }
+
+  async start(): Promise<void> {
+    const log = createLogger({ name: 'host-agent', level: this.#config.logLevel });
+    this.#agent = await createHostAgent(this.#config, { log });
+  }
+
+  /** The VMs run on. */
+  async stop(): Promise<void> {
+    await this.#agent?.[Symbol.asyncDispose]();
+    this.#agent = undefined;
+  }
+
+  /** Fails when anything of the test's VMs is left. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#agent === undefined) await this.start();
+    await this.agent.destroyAllVms();
+    await this.stop();
+    try {
+      await expectNoLeaks(this.#before);
+    } finally {
+      await this.#removeDirectory();
+    }
+  }
+
+  async fetch(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+    return fetch(`${this.url}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${TOKEN}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+  }
+
+  /** Throws, with the answer, on any status that is not 2xx. */
+  async call<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const response = await this.fetch(method, path, body);
+    const text = await response.text();
+    if (!response.ok) throw new CallFailed(response.status, text);
+    return (text === '' ? undefined : JSON.parse(text)) as T; // the caller names the route's own type
+  }
+
+  list = (): Promise<{ vms: HostVm[] }> => this.call('GET', '/v1/vms');
+
+  create(order: Partial<CreateVm> = {}, id = newId('vm')): Promise<HostVm> {
+    return this.call('PUT', `/v1/vms/${id}`, {
+      image: 'base',
+      shape: TEST_SHAPE,
+      tag: TEST_TAG,
+      hostname: 'test-vm',
+      ...order,
+    });
+  }
+
+  destroy = (id: string): Promise<{ destroyed: boolean; destroy_ms: number }> => this.call('DELETE', `/v1/vms/${id}`);
+
+  startExec(vmId: string, argv: string[], more: Partial<StartExec> = {}, execId = newId('x')): Promise<HostExec> {
+    const request: StartExec = { argv, timeout_ms: 60_000, max_log_bytes: 16 * 1024 * 1024, ...more };
+    return this.call('PUT', `/v1/vms/${vmId}/execs/${execId}`, request);
+  }
+
+  async endOf(vmId: string, execId: string): Promise<HostExec> {
+    for (;;) {
+      const exec = await this.call<HostExec>('GET', `/v1/vms/${vmId}/execs/${execId}?wait_ms=30000`);
+      if (exec.state !== 'running') return exec;
+    }
+  }
+
+  /** Runs a command to its end. */
+  async run(vmId: string, argv: string[], more: Partial<StartExec> = {}): Promise<RunResult> {
+    const { id } = await this.startExec(vmId, argv, more);
+    const exec = await this.endOf(vmId, id);
+    return { ...(await this.result(vmId, id)), exec };
+  }
+
+  shell = (vmId: string, script: string, more: Partial<StartExec> = {}): Promise<RunResult> =>
+    this.run(vmId, ['sh', '-c', script], more);
+
+  async result(vmId: string, execId: string, limitBytes = 1024 * 1024): Promise<RunResult> {
+    const result = await this.call<HostExecResult>('GET', `/v1/vms/${vmId}/execs/${execId}/result?limit=${limitBytes}`);
+    return {
+      exec: result.exec,
+      truncated: result.truncated,
+      stdout: Buffer.from(result.stdout_base64, 'base64'),
+      stderr: Buffer.from(result.stderr_base64, 'base64'),
+    };
+  }
+
+  /** The log from byte `offset`: all that there is, or until the end when following. Rejects when the stream is cut. */
+  async log(vmId: string, execId: string, options: { offset?: number; follow?: boolean } = {}): Promise<Buffer> {
+    const { offset = 0, follow = false } = options;
+    const path = `/v1/vms/${vmId}/execs/${execId}/log?offset=${offset}&follow=${follow ? 1 : 0}`;
+    return Buffer.from(await (await this.fetch('GET', path)).arrayBuffer());
+  }
+
+  /** Returns its key. */
+  async putObject(name: string, bytes: Uint8Array): Promise<string> {
+    const key = `${newId('test')}/${name}`;
+    await using store = await openObjectStore(this.#config.objectStore);
+    await store.put(key, bytes);
+    return key;
+  }
+
+  async object(key: string): Promise<Buffer> {
+    await using store = await openObjectStore(this.#config.objectStore);
+    const { body } = await store.get(key);
+    return Buffer.concat(await body.toArray());
+  }
+
+  collect(vmId: string, request: Partial<CollectOutputs>): Promise<CollectedOutputs> {
+    return this.call('POST', `/v1/vms/${vmId}/outputs`, {
+      cwd: '/workspace',
+      globs: [],
+      key_prefix: newId('outputs'),
+      max_files: 1_000,
+      max_file_bytes: 1024 ** 3,
+      max_total_bytes: 1024 ** 3,
+      ...request,
+    });
+  }
+}
+
+export interface RunResult {
+  exec: HostExec;
+  truncated: boolean;
+  stdout: Buffer;
+  stderr: Buffer;
+}
+
+export class CallFailed extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly details: Record<string, string>;
+
+  constructor(status: number, text: string) {
+    super(`${status} ${text}`);
+    this.status = status;
+    const { error } = JSON.parse(text) as { error: { code: string; details?: Record<string, string> } };
+    this.code = error.code;
+    this.details = error.details ?? {};
+  }
+}
+
+export function streamsOf(log: Uint8Array): { stdout: Buffer; stderr: Buffer; exited: boolean } {
+  const frames = [...new FrameParser().push(log)];
+  const of = (type: number) =>
+    Buffer.concat(frames.filter((frame) => frame.type === type).map(({ payload }) => payload));
+  return {
+    stdout: of(frameType.stdout),
+    stderr: of(frameType.stderr),
+    exited: frames.at(-1)?.type === frameType.exit,
+  };
+}
