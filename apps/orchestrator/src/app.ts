@@ -102,6 +102,8 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       'run worker',
       new RunWorker({ ...config.runs, db, environments, log, checkpoint: deps.checkpoint ?? (async () => {}) }),
     );
+    // Before the worker, which waits for the starts of its runs.
+    disposables.add('environments', environments);
     const runs = new RunService({ db, hub, objectStore, environments, worker, retentionMs });
     const { maxFileBytes, fileLifetimeMs } = config.runs;
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });

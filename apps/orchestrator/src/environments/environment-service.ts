@@ -10,6 +10,7 @@ import {
   type ExecResult,
   invalidField,
 } from '@fuse/contract';
+import { sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
@@ -21,7 +22,7 @@ import { checkSpec, refuseUnsupported } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
 import { execInEnvironment } from './exec-in-environment.ts';
-import { giveUpStart, type StartOptions, startEnvironment } from './start-environment.ts';
+import { giveUpStart, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
 
 export type { Admission, Admitted } from './admission.ts';
 
@@ -31,11 +32,14 @@ interface Underway<T> {
 }
 
 const MAX_WAITS_FOR_DYING = 5;
+const STOP_MS = 5_000;
 
-export class EnvironmentService {
+export class EnvironmentService implements AsyncDisposable {
   readonly #context: EnvironmentContext;
   readonly #starts = new Map<string, Underway<EnvironmentRow>>();
   readonly #destroys = new Map<string, Promise<{ destroyMs: number | undefined }>>();
+
+  #stopping = false;
 
   constructor(context: EnvironmentContext) {
     this.#context = context;
@@ -78,6 +82,7 @@ export class EnvironmentService {
   start(uid: string, options: StartOptions = {}): Promise<EnvironmentRow> {
     const underway = this.#starts.get(uid);
     if (underway !== undefined) return underway.promise;
+    if (this.#stopping) return Promise.reject(new ProcessStops());
     const abort = new AbortController();
     const { signal } = options;
     const either = signal === undefined ? abort.signal : AbortSignal.any([abort.signal, signal]);
@@ -187,5 +192,21 @@ export class EnvironmentService {
     if (row.state !== 'running')
       throw new AppError('conflict', `vm ${id} is ${row.state}, not running`, { details: { state: row.state } });
     return execInEnvironment(this.#context, row, request, signal);
+  }
+
+  /**
+   * Starts under way are left to whoever comes next, those that are being given up and destructions get a moment to finish. All of
+   * them are durable: what is cut here goes on elsewhere.
+   */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stopping = true;
+    const starts = [...this.#starts.values()];
+    for (const { abort } of starts) abort.abort(new ProcessStops());
+    const late = new AbortController();
+    await Promise.race([
+      Promise.allSettled([...starts.map(({ promise }) => promise), ...this.#destroys.values()]),
+      sleep(STOP_MS, late.signal).catch(() => {}),
+    ]);
+    late.abort();
   }
 }

@@ -107,6 +107,34 @@ export async function takeLease(db: Queryable, uid: string, owner: string, ms: n
   return row !== undefined;
 }
 
+/** As `takeLease`, from whoever holds it: their compare-and-sets fail from now on. Undefined when the row changed since it was read. */
+export function claimStart(
+  db: Queryable,
+  { uid, version }: Pick<EnvironmentRow, 'uid' | 'version'>,
+  owner: string,
+  ms: number,
+): Promise<EnvironmentRow | undefined> {
+  return db
+    .updateTable('environments')
+    .set({ version: sql<number>`version + 1`, lease_owner: owner, lease_until: inMs(ms) })
+    .where('uid', '=', uid)
+    .where('version', '=', version)
+    .where('state', '=', 'provisioning')
+    .returningAll()
+    .executeTakeFirst();
+}
+
+/** Anybody may take it at once. */
+export async function releaseLease(db: Queryable, uid: string, owner: string): Promise<void> {
+  await db
+    .updateTable('environments')
+    .set({ lease_until: now })
+    .where('uid', '=', uid)
+    .where('state', '=', 'provisioning')
+    .where('lease_owner', '=', owner)
+    .execute();
+}
+
 export function environmentByUid(db: Queryable, uid: string): Promise<EnvironmentRow | undefined> {
   return db.selectFrom('environments').selectAll().where('uid', '=', uid).executeTakeFirst();
 }

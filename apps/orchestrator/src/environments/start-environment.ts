@@ -10,9 +10,16 @@ import type { EnvironmentRow } from '../db/schema.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { environmentByUid, takeLease, transition } from './environment-store.ts';
+import { claimStart, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
 
 const LOOK_AGAIN_MS = 250;
+
+/** Reason of an abort that gives nothing up: another process, or this one's successor, goes on with the start or undoes it. */
+export class ProcessStops extends AppError {
+  constructor() {
+    super('unavailable', 'the orchestrator stops', { retryAfterSeconds: 1 });
+  }
+}
 
 export interface StartOptions {
   signal?: AbortSignal | undefined;
@@ -64,8 +71,8 @@ async function boot(
     await createVm(context, row, { signal, start });
     signal?.throwIfAborted();
   } catch (error) {
-    const now = await environmentByUid(context.db.query, row.uid);
-    if (now?.state === 'provisioning') await giveUpStart(context, now, reasonOf(error, signal));
+    if (signal?.reason instanceof ProcessStops) await releaseLease(context.db.query, row.uid, context.owner);
+    else await giveUpIfStarting(context, row.uid, reasonOf(error, signal));
     throw startError(row, error, signal);
   }
   return confirmRunning(context, row);
@@ -104,11 +111,18 @@ async function confirmRunning(context: EnvironmentContext, row: EnvironmentRow):
   throw goneMeanwhile(now);
 }
 
+async function giveUpIfStarting(context: EnvironmentContext, uid: string, reason: string): Promise<void> {
+  const row = await environmentByUid(context.db.query, uid);
+  if (row?.state === 'provisioning') await giveUpStart(context, row, reason);
+}
+
 /**
- * The VM goes first, so that a reservation is never given back while its VM may live. A host that cannot be asked leaves the
+ * Claimed first, so that nobody who drives the same start can make it `running` any more. Then the VM goes, so that a reservation is never given back while its VM may live. A host that cannot be asked leaves the
  * environment `destroying`, for the reconciler to finish.
  */
-export async function giveUpStart(context: EnvironmentContext, row: EnvironmentRow, reason: string): Promise<void> {
+export async function giveUpStart(context: EnvironmentContext, read: EnvironmentRow, reason: string): Promise<void> {
+  const row = await claimStart(context.db.query, read, context.owner, context.startLeaseMs);
+  if (row === undefined) return; // it changed since it was read: somebody else decided
   let to: 'failed' | 'destroying' = 'failed';
   try {
     const client = await context.hosts.client(row.host_id);

@@ -1,0 +1,64 @@
+import { writeFile } from 'node:fs/promises';
+import { temporaryDirectory } from '@fuse/testing';
+import { describe, expect, it } from 'vitest';
+import { ConfigError, loadConfig } from './config.ts';
+
+const DATABASE_URL = 'postgresql://fuse:secret@db/fuse';
+
+describe('configuration', () => {
+  it('has defaults for all but the database', () => {
+    expect(loadConfig({ DATABASE_URL, HOME: '/home/x' })).toMatchObject({
+      listen: { host: undefined, port: 8_080 },
+      database: { url: DATABASE_URL },
+      masterToken: undefined,
+      vmPrefix: 'fuse-',
+      placementPolicy: 'spread',
+      publicUrl: undefined,
+      shutdownTimeoutMs: 30_000,
+      version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+    });
+    expect(() => loadConfig({})).toThrow(/^DATABASE_URL: is required/);
+    expect(loadConfig({ ORCH_EMBEDDED_DATABASE: '/var/lib/fuse' }).database).toEqual({ directory: '/var/lib/fuse' });
+  });
+
+  it('reads addresses', () => {
+    const listen = (text: string) => loadConfig({ DATABASE_URL, ORCH_LISTEN: text }).listen;
+    expect(listen(':80')).toEqual({ host: undefined, port: 80 });
+    expect(listen('127.0.0.1:0')).toEqual({ host: '127.0.0.1', port: 0 });
+    expect(listen('[::1]:8080')).toEqual({ host: '::1', port: 8_080 });
+    for (const text of ['8080', 'host', 'host:', ':99999', 'a b:1']) expect(() => listen(text)).toThrow(ConfigError);
+  });
+
+  it('names every wrong variable and shows no value', () => {
+    const wrong = {
+      DATABASE_URL: 'mysql://user:secret@db',
+      ORCH_PLACEMENT: 'secret',
+      ORCH_VM_PREFIX: 'SECRET',
+      ORCH_SHUTDOWN_TIMEOUT_SECONDS: 'soon',
+    };
+    const error = (() => {
+      try {
+        return loadConfig(wrong);
+      } catch (error) {
+        return error;
+      }
+    })();
+    expect(error).toBeInstanceOf(ConfigError);
+    const { message } = error as ConfigError;
+    for (const name of Object.keys(wrong)) expect(message).toContain(`${name}: `);
+    expect(message.toLowerCase()).not.toContain('secret');
+  });
+
+  it('takes the token from a file, never an empty one', async () => {
+    await using directory = await temporaryDirectory();
+    const path = `${directory.path}/token`;
+    await writeFile(path, 'from-a-file\n');
+    expect(loadConfig({ DATABASE_URL, ORCH_AUTH_TOKEN_FILE: path }).masterToken).toBe('from-a-file');
+    expect(loadConfig({ DATABASE_URL, ORCH_AUTH_TOKEN: '' }).masterToken).toBeUndefined();
+    expect(() => loadConfig({ DATABASE_URL, ORCH_AUTH_TOKEN: 'x', ORCH_AUTH_TOKEN_FILE: path })).toThrow(ConfigError);
+    expect(() => loadConfig({ DATABASE_URL, ORCH_AUTH_TOKEN_FILE: `${path}.none` })).toThrow(/cannot be read/);
+    await writeFile(path, ' \n');
+    expect(() => loadConfig({ DATABASE_URL, ORCH_AUTH_TOKEN_FILE: path })).toThrow(/is empty/);
+    expect(() => loadConfig({ DATABASE_URL, ORCH_REQUIRE_AUTH: 'true' })).toThrow(/^ORCH_REQUIRE_AUTH/);
+  });
+});
