@@ -26,7 +26,7 @@ export async function prepareTemplate(env: NodeJS.ProcessEnv, signal: AbortSigna
   const driver = await openQemuDriver({ dataDirectory, kernelPath: assets.kernel.path, log });
   const directory = join(dataDirectory, 'templates');
   const before = await readdir(directory).catch((): string[] => []);
-  const templates = new Templates({ directory, driver, assets, log });
+  await using templates = new Templates({ directory, driver, assets, log });
   await templates.sweep();
   const { key } = await templates.ensure(imageNamed(assets, DEFAULT_IMAGE), DEFAULT_SHAPE, signal);
   return { made: !before.includes(key) };
