@@ -6,6 +6,7 @@ import { lockFile } from './file-lock.ts';
 import { type Home, makeHome, type ProcessEnv } from './home.ts';
 import { readLocalFile, removeLocalFile } from './local-file.ts';
 import { isGoneWithin, processesIn } from './processes.ts';
+import { newToken } from './token.ts';
 import { operation } from './up.ts';
 
 const STOP_MS = 90_000;
@@ -70,11 +71,8 @@ async function requireNothingLeft(home: Home): Promise<void> {
 
 /** A host agent for as long as that takes: only it knows all that a VM consists of. */
 async function sweep(home: Home, env: ProcessEnv): Promise<void> {
-  const [{ createHostAgent, loadHostAgentConfig }, { createLogger }, { newToken }] = await Promise.all([
-    import('@fuse/host-agent'),
-    import('@fuse/runtime'),
-    import('./token.ts'),
-  ]);
+  const { createHostAgent, loadHostAgentConfig } = await import('@fuse/host-agent');
+  const { createLogger } = await import('@fuse/runtime');
   const { FUSE_HOST_TOKEN_FILE: _, ...rest } = env;
   const config = loadHostAgentConfig({
     ...rest,

@@ -84,7 +84,9 @@ function parse(argv: readonly string[]) {
   try {
     return parseArgs({ args: [...argv], options, allowPositionals: true });
   } catch (error) {
-    throw new Failure(error instanceof Error ? error.message : String(error), '--help shows what can be given', error);
+    // The first sentence; what follows is about positional arguments that begin with a dash.
+    const [problem = ''] = error instanceof Error ? error.message.split('. ') : [];
+    throw new Failure(problem, '--help shows what can be given', error);
   }
 }
 

@@ -27,7 +27,10 @@ export async function serve(home: Home, env: ProcessEnv, { background }: { backg
   const port = portFrom(env);
   await requireFreePort(port);
   const token = await ensureToken(home.token);
-  await using stack = await startStack({ home, env, port, token, log });
+  await using stack = await startStack({ home, env, port, token, log }).catch((error: unknown) => {
+    log.fatal({ err: error }, 'start failed');
+    throw new Failure(`start failed: ${error instanceof Error ? error.message : error}`, hintOf(error), error);
+  });
   await writeLocalFile(home, {
     pid: process.pid,
     start_time: (await startTimeOf(process.pid)) ?? '',
@@ -48,3 +51,6 @@ export async function serve(home: Home, env: ProcessEnv, { background }: { backg
   }
   await removeLocalFile(home);
 }
+
+const hintOf = (error: unknown): string | undefined =>
+  error instanceof Error && 'hint' in error && typeof error.hint === 'string' ? error.hint : undefined;

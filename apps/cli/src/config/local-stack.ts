@@ -21,6 +21,8 @@ export async function runningLocalStack(env: ProcessEnv): Promise<{ url: string;
 /** As the stack writes it: boot id, and field 22 of /proc/<pid>/stat, counted behind the name, which may hold anything. */
 async function startTimeOf(pid: number): Promise<string | undefined> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  if (fields[0] === 'Z' || fields[0] === 'X') return undefined; // killed, and not reaped yet
   const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8');
-  return `${boot.trim()} ${stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]}`;
+  return `${boot.trim()} ${fields[19]}`;
 }

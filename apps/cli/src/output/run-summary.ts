@@ -53,7 +53,7 @@ export function timingsLine(timings: RunTimings): string {
   return phases
     .flatMap(([name, key]) => {
       const ms = timings[key];
-      return ms === undefined ? [] : [`${name} ${formatMs(ms)}`];
+      return ms === undefined || (key === 'queue_ms' && ms < 1) ? [] : [`${name} ${formatMs(ms)}`];
     })
     .join(' · ');
 }
