@@ -3,11 +3,13 @@
  * and then elsewhere, so that a long step never looks hung. Everything goes to stderr.
  */
 
+/** A step that ends sooner is announced by its end alone. */
+const ANNOUNCE_MS = 500;
 const HEARTBEAT_MS = 15_000;
 const REDRAW_MS = 200;
 const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/** @typedef {{title: string, startedAt: number, lastLine: string, nextHeartbeatAt: number}} Running */
+/** @typedef {{title: string, startedAt: number, lastLine: string, nextWordAt: number, announced: boolean}} Running */
 
 export class Progress {
   /** @type {Set<Running>} */
@@ -21,9 +23,8 @@ export class Progress {
   begin(title) {
     const startedAt = performance.now();
     /** @type {Running} */
-    const step = { title, startedAt, lastLine: '', nextHeartbeatAt: startedAt + HEARTBEAT_MS };
+    const step = { title, startedAt, lastLine: '', nextWordAt: startedAt + ANNOUNCE_MS, announced: false };
     this.#running.add(step);
-    if (!this.#terminal) this.say(`… ${title}`);
     return {
       onLine: (line) => {
         step.lastLine = printable(line);
@@ -50,13 +51,7 @@ export class Progress {
   #tick() {
     const now = performance.now();
     if (!this.#terminal) {
-      for (const step of this.#running) {
-        if (now < step.nextHeartbeatAt) continue;
-        step.nextHeartbeatAt = now + HEARTBEAT_MS;
-        this.say(
-          `… ${step.title}: ${seconds(now - step.startedAt)}${step.lastLine && `, ${step.lastLine.slice(0, 90)}`}`,
-        );
-      }
+      for (const step of this.#running) if (now >= step.nextWordAt) this.#signOfLife(step, now);
       return;
     }
     this.#erase();
@@ -66,6 +61,16 @@ export class Progress {
     const line = `  ${SPINNER[this.#frame++ % SPINNER.length]} ${steps}${last && `  ${last}`}`;
     process.stderr.write(line.slice(0, (process.stderr.columns || 80) - 1));
     this.#drawn = true;
+  }
+
+  /** @param {Running} step @param {number} now */
+  #signOfLife(step, now) {
+    const { title, startedAt, lastLine, announced } = step;
+    this.say(
+      `… ${title}${announced ? `: ${seconds(now - startedAt)}${lastLine && `, ${lastLine.slice(0, 90)}`}` : ''}`,
+    );
+    step.announced = true;
+    step.nextWordAt = now + HEARTBEAT_MS;
   }
 
   #erase() {
