@@ -50,13 +50,17 @@ export async function expired(db: Queryable): Promise<Expired[]> {
   return rows;
 }
 
-/** Should have a VM on this host. */
+/**
+ * Should have a VM on this host. Those of runs that have not ended are left to their drivers, who learn of a VM's death by themselves and
+ * save what it left on its host first.
+ */
 export function expectedOnHost(db: Queryable, hostId: string): Promise<EnvironmentRow[]> {
   return db
     .selectFrom('environments')
     .selectAll()
     .where('host_id', '=', hostId)
     .where('state', 'in', ['running', 'draining', 'pausing', 'paused', 'resuming'])
+    .where(sql<boolean>`not exists (select from runs where runs.id = environments.run_id and runs.finished_at is null)`)
     .execute();
 }
 

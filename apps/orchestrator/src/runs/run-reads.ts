@@ -11,9 +11,9 @@ export type RunRecord = RunRow & {
   destroy_ms: number | null;
 };
 
-const destroyMs = sql<
-  number | null
->`round(extract(epoch from environments.gone_at - runs.finished_at) * 1000, 1)::float8`;
+const destroyMs = sql<number | null>`
+  case when environments.gone_at is not null and runs.finished_at is not null
+  then round(greatest(0, extract(epoch from environments.gone_at - runs.finished_at)) * 1000, 1)::float8 end`;
 
 const records = (query: Queryable) =>
   query

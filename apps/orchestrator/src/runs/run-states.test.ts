@@ -3,7 +3,17 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { engines } from '../db/test-database.ts';
 import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
 import { defaultRunConfig } from './run-config.ts';
-import { bytesIn, create, eventsOf, get, runToEnd, statesIn, untilEmpty, untilEnded, untilState } from './run-testing.ts';
+import {
+  bytesIn,
+  create,
+  eventsOf,
+  get,
+  runToEnd,
+  statesIn,
+  untilEmpty,
+  untilEnded,
+  untilState,
+} from './run-testing.ts';
 
 const nothing = async () => {};
 
@@ -11,7 +21,13 @@ describe.each(engines)('the life of a run on %s', (engine) => {
   let system: TestOrchestrator;
   beforeAll(async () => {
     system = await startTestOrchestrator(engine, {
-      config: { runs: { ...defaultRunConfig, hostLostAfterMs: 1_500, limits: { ...defaultRunConfig.limits, maxLogBytes: 100_000 } } },
+      config: {
+        runs: {
+          ...defaultRunConfig,
+          hostLostAfterMs: 1_500,
+          limits: { ...defaultRunConfig.limits, maxLogBytes: 100_000 },
+        },
+      },
     });
   }, 60_000);
   afterAll(async () => system[Symbol.asyncDispose]());
@@ -141,10 +157,14 @@ describe.each(engines)('the life of a run on %s', (engine) => {
 
   it('fails with input_failed when a file cannot be written', async () => {
     system.host.before = ({ method, path }) => {
-      if (method === 'PUT' && path.endsWith('/files')) throw new AppError('invalid_argument', 'no space left in the guest');
+      if (method === 'PUT' && path.endsWith('/files'))
+        throw new AppError('invalid_argument', 'no space left in the guest');
     };
     const run = await runToEnd(system.call, { cmd: ['true'], files: [{ path: 'a', content: '' }] });
-    expect(run).toMatchObject({ state: 'failed', error: { code: 'input_failed', message: 'no space left in the guest' } });
+    expect(run).toMatchObject({
+      state: 'failed',
+      error: { code: 'input_failed', message: 'no space left in the guest' },
+    });
   });
 
   it('ends as vm_lost when the VM dies, with what it had printed, and is not run again', async () => {

@@ -2,9 +2,8 @@
 import type { Run, RunState } from '@fuse/contract';
 import { isTerminalRunState } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
+import type { callerOf, TestOrchestrator } from '../test-orchestrator.ts';
 import { parseServerSentEvents } from './sse-testing.ts';
-import type { TestOrchestrator } from '../test-orchestrator.ts';
-import { callerOf } from '../test-orchestrator.ts';
 
 export type Call = ReturnType<typeof callerOf>;
 

@@ -57,7 +57,9 @@ const phases = ['admit_ms', 'queue_ms', 'start_ms', 'run_ms', 'save_ms', 'destro
 /** In the order that they happen. */
 function timingsOf(record: RunRecord): RunTimings {
   const known: Record<string, number | null> = { ...record.timings, destroy_ms: record.destroy_ms };
-  return Object.fromEntries(phases.flatMap((phase) => (typeof known[phase] === 'number' ? [[phase, known[phase]]] : [])));
+  return Object.fromEntries(
+    phases.flatMap((phase) => (typeof known[phase] === 'number' ? [[phase, known[phase]]] : [])),
+  );
 }
 
 function streams(record: RunRecord, encoding: Encoding): Pick<Run, 'stdout' | 'stderr' | 'lossy'> {
