@@ -39,8 +39,10 @@ export async function startEnvironment(
     if (row === undefined || isGone(row.state) || row.state === 'destroying') throw goneMeanwhile(row);
     if (row.state !== 'provisioning') return row;
     if (heldByRun) return boot(context, row, { signal, start });
-    if (await takeLease(context.db.query, uid, context.owner, context.startLeaseMs))
-      return leased(context, row, () => boot(context, row, { signal, start }));
+    const isOurs =
+      row.lease_owner === context.owner ||
+      (await takeLease(context.db.query, uid, context.owner, context.startLeaseMs));
+    if (isOurs) return leased(context, row, () => boot(context, row, { signal, start }));
     await sleep(LOOK_AGAIN_MS, signal);
   }
 }
