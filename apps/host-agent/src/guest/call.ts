@@ -11,6 +11,7 @@ import { GuestErrorBody } from '@fuse/host-protocol';
 import { DeadlineError, withDeadline } from '@fuse/runtime';
 import type { z } from 'zod';
 import type { GuestChannel } from './channel.ts';
+import { CutError, chunksOf } from './stream-chunks.ts';
 
 const MAX_ANSWER_BYTES = 8_388_608;
 const MAX_ERROR_BYTES = 65_536;
@@ -100,13 +101,6 @@ export async function responseHead(stream: ClientHttp2Stream, call: Call): Promi
   throw guestError(call, status, await readAll(stream, MAX_ERROR_BYTES, call));
 }
 
-export class CutError extends Error {
-  override readonly name = 'CutError';
-  constructor(what: string) {
-    super(`the guest's answer to ${what} was cut`);
-  }
-}
-
 async function exchange<T extends z.ZodType>(
   session: ClientHttp2Session,
   call: JsonCall<T>,
@@ -123,21 +117,15 @@ async function exchange<T extends z.ZodType>(
   }
 }
 
-/** A stream that was reset or lost ends like any other for Node's iterator: its reset code tells. */
-export function assertWhole(stream: ClientHttp2Stream, what: string): void {
-  if ((stream.rstCode ?? 0) !== constants.NGHTTP2_NO_ERROR) throw new CutError(what);
-}
-
 async function readAll(stream: ClientHttp2Stream, maxBytes: number, call: Call): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
+  for await (const chunk of chunksOf(stream, call.what)) {
     size += chunk.length;
     if (size > maxBytes)
       throw new AppError('unavailable', `the guest's answer to ${call.what} is over ${maxBytes} bytes`);
     chunks.push(chunk);
   }
-  assertWhole(stream, call.what);
   return Buffer.concat(chunks).toString('utf8');
 }
 

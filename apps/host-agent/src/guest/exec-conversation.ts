@@ -2,9 +2,10 @@
 import { type ClientHttp2Stream, constants } from 'node:http2';
 import { encodeFrame, frameType } from '@fuse/contract';
 import type { ExecSpec } from '@fuse/host-protocol';
-import { answered, assertWhole, type Call, callJson, openStream, responseHead } from './call.ts';
+import { answered, type Call, callJson, openStream, responseHead } from './call.ts';
 import type { GuestChannel } from './channel.ts';
 import type { ExecConversation } from './guest.ts';
+import { chunksOf } from './stream-chunks.ts';
 
 const START_DEADLINE_MS = 60_000;
 const ACK_DEADLINE_MS = 30_000;
@@ -75,8 +76,7 @@ function conversationOver(channel: GuestChannel, stream: ClientHttp2Stream, path
 /** The guest ends the response after the exit frame and resets it in every other case. */
 async function* framesOf(channel: GuestChannel, stream: ClientHttp2Stream): AsyncGenerator<Uint8Array> {
   try {
-    for await (const chunk of stream as AsyncIterable<Uint8Array>) yield chunk;
-    assertWhole(stream, 'an exec');
+    yield* chunksOf(stream, 'an exec');
     stream.end();
   } catch (error) {
     throw await channel.meaning('an exec', error);
