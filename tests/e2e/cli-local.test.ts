@@ -130,6 +130,18 @@ describe('fuse local', { timeout: 240_000 }, () => {
     expect(await vmms()).toEqual([vmm]);
   });
 
+  it('goes on with a run, and with what follows it, when the service is killed and comes back', async () => {
+    await fuse(['local', 'up']);
+    const script = 'for i in $(seq 1 200); do echo $i; sleep 0.1; done; exit 9';
+    const run = startFuse(['run', '--', 'sh', '-c', script], { env: env() });
+    await run.says('20\n');
+    await end('SIGKILL');
+    expect((await fuse(['local', 'up'])).code).toBe(0);
+    const { code, stdout } = await run.outcome;
+    const numbers = Array.from({ length: 200 }, (_, index) => `${index + 1}\n`).join('');
+    expect([code, stdout.toString()]).toEqual([9, numbers]);
+  });
+
   it('clears away what a killed service left', async () => {
     await fuse(['local', 'up']);
     await fuse(['env', 'create', '--task-id', 'story']);

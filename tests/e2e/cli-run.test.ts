@@ -178,11 +178,11 @@ describe('fuse run', { timeout: 120_000 }, () => {
 
 describe('a run that cannot be', { timeout: 60_000 }, () => {
   it.each([
-    [['run', '--image', 'nope', '--', 'true'], 'image "nope" does not exist', 'hint: '],
+    [['run', '--image', 'nope', '--', 'true'], 'there is no image "nope"', 'base'],
     [['run', 'none.py'], 'cannot run none.py: no such file', 'hint: '],
     [['run', '--input', 'none', '--', 'true'], 'cannot read none: no such file', ''],
     [['run', '--output', '../x', '--', 'true'], 'must not hold a ".." part', ''],
-    [['run', '--cpus', '200', '--', 'true'], 'cpus', ''],
+    [['run', '--cpus', '200', '--', 'true'], 'no host has sufficient capacity: need 200CPU', ''],
     [['run', '--', '/no/such/program'], 'exec_failed', ''],
     [['run'], 'nothing to run', 'hint: fuse run FILE'],
   ])('%j exits with 1 and says why', async (args, problem, hint) => {

@@ -14,7 +14,7 @@ import { FuseError } from './errors.ts';
 import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
 import { type Identified, resumedEvents } from './resumed-events.ts';
 import type { CallOptions } from './run-outputs.ts';
-import { eventsCall } from './runs.ts';
+import { type EventsOptions, eventsCall } from './runs.ts';
 import type { Transport } from './transport.ts';
 
 export interface ListEnvironmentsOptions extends CallOptions {
@@ -102,10 +102,7 @@ export class Environments {
    * Its state changes, to `destroyed` or `failed`. An environment that does not exist rejects the promise; connections lost
    * later are made again by itself.
    */
-  async events(
-    id: string,
-    options: CallOptions & { lastEventId?: string } = {},
-  ): Promise<AsyncIterable<EnvironmentEvent>> {
+  async events(id: string, options: EventsOptions = {}): Promise<AsyncIterable<EnvironmentEvent>> {
     const events = resumedEvents<EnvironmentEvent>(
       {
         id,

@@ -48,6 +48,6 @@ export type { Hosts, ListHostsOptions } from './hosts.ts';
 export { asText, bytesFromBase64, type RunStreamEvent, type RunTextEvent } from './run-events.ts';
 export type { CallOptions, RunOutputs } from './run-outputs.ts';
 export type { RunResult } from './run-result.ts';
-export type { CreateRunOptions, ListRunsOptions, RunOptions, Runs } from './runs.ts';
+export type { CreateRunOptions, EventsOptions, ListRunsOptions, RunOptions, Runs } from './runs.ts';
 export type { Fetch } from './transport.ts';
 export { VERSION } from './version.ts';

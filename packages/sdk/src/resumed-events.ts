@@ -9,7 +9,8 @@ import { sleep, within } from './sleep.ts';
 
 /** The server sends at least a comment every 15 s. */
 export const STALL_MS = 45_000;
-const MAX_FRUITLESS_CONNECTIONS = 10;
+/** Longer than a control plane takes to restart. */
+export const PATIENCE_MS = 60_000;
 /** A connection that held this long was a good one, even if nothing happened on it. */
 const GOOD_CONNECTION_MS = 5_000;
 
@@ -25,7 +26,8 @@ export interface ResumeOptions {
   signal?: AbortSignal | undefined;
   random: Random;
   stallMs?: number;
-  maxFruitlessConnections?: number;
+  /** How long to go on trying without getting any further. */
+  patienceMs?: number | undefined;
 }
 
 export type Identified<T> = T & { readonly id: string };
@@ -34,9 +36,10 @@ export async function* resumedEvents<T extends object>(
   subject: Subject<T>,
   options: ResumeOptions,
 ): AsyncGenerator<Identified<T>, void> {
-  const { signal, stallMs = STALL_MS, maxFruitlessConnections = MAX_FRUITLESS_CONNECTIONS } = options;
+  const { signal, stallMs = STALL_MS, patienceMs = PATIENCE_MS } = options;
   let lastEventId = options.lastEventId;
   let fruitless = 0;
+  let lastProgressAt = performance.now();
   for (;;) {
     signal?.throwIfAborted();
     const connection = new AbortController();
@@ -65,8 +68,11 @@ export async function* resumedEvents<T extends object>(
       signal?.removeEventListener('abort', abort);
       connection.abort();
     }
-    fruitless = progressed || performance.now() - openedAt >= GOOD_CONNECTION_MS ? 0 : fruitless + 1;
-    if (fruitless >= maxFruitlessConnections) throw new CutStreamError(subject.id, lastEventId, cause);
+    const now = performance.now();
+    const good = progressed || now - openedAt >= GOOD_CONNECTION_MS;
+    fruitless = good ? 0 : fruitless + 1;
+    if (good) lastProgressAt = now;
+    if (now - lastProgressAt >= patienceMs) throw new CutStreamError(subject.id, lastEventId, cause);
     await sleep(backoffMs(fruitless, options.random), signal);
   }
 }

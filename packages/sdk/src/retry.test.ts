@@ -13,7 +13,15 @@ const delay = (error: unknown, repeat: Repeat, attempt = 0) =>
 
 describe('retryDelayMs', () => {
   it('repeats freely after lost connections and passing refusals', () => {
-    for (const error of [unsent, broken, api(429), api(502), api(503, 'unavailable'), api(504)])
+    for (const error of [
+      unsent,
+      broken,
+      api(429),
+      api(502),
+      api(503, 'unavailable', 0),
+      api(504),
+      api(429, 'quota_exceeded', 5),
+    ])
       expect(delay(error, 'freely')).toBeGreaterThan(0);
   });
 
@@ -24,6 +32,7 @@ describe('retryDelayMs', () => {
       api(404),
       api(409),
       api(500),
+      api(503, 'unavailable'),
       api(502, 'vm_lost'),
       api(504, 'deadline_exceeded'),
       new Error(),
@@ -36,6 +45,12 @@ describe('retryDelayMs', () => {
     for (const error of [broken, late, api(429), api(502), api(503, 'unavailable', 1000), api(504)])
       expect(delay(error, 'if-unsent')).toBeUndefined();
     expect(delay(unsent, 'never')).toBeUndefined();
+  });
+
+  it('takes no for an answer where that is asked for', () => {
+    for (const error of [unsent, broken]) expect(delay(error, 'unless-refused')).toBeGreaterThan(0);
+    for (const error of [late, api(503), api(503, 'unavailable', 0)])
+      expect(delay(error, 'unless-refused')).toBeUndefined();
   });
 
   it('gives up after the last retry', () => {

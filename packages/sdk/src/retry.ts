@@ -1,7 +1,8 @@
 /**
  * When a call is made again. Pure but for `withRetries`.
- * - `freely` (reads, deletes, creates under an idempotency key): after a lost connection, and after answers that say
- *   "not now" (429, 502, 503, 504).
+ * - `freely` (reads, deletes, creates under an idempotency key): after a lost connection, and after answers that say "not now": 429, 502,
+ *   503 and 504 with `Retry-After`, or from something in between that does not speak our API. Without it our server means "never".
+ * - `unless-refused`: after a lost connection only.
  * - `if-unsent` (all others): only when the request surely never left, so that no command can run twice.
  * - `Retry-After` is kept to; one longer than MAX_RETRY_AFTER_MS is the caller's to decide on.
  */
@@ -13,7 +14,7 @@ const MAX_DELAY_MS = 5_000;
 export const MAX_RETRY_AFTER_MS = 30_000;
 
 export type Random = () => number;
-export type Repeat = 'freely' | 'if-unsent' | 'never';
+export type Repeat = 'freely' | 'unless-refused' | 'if-unsent' | 'never';
 
 export interface RetryPolicy {
   repeat: Repeat;
@@ -34,17 +35,23 @@ const final: readonly string[] = ['vm_lost', 'deadline_exceeded'];
 export function isPassing(error: unknown): boolean {
   if (error instanceof FuseTimeoutError) return false;
   if (error instanceof FuseConnectionError) return true;
-  return error instanceof FuseApiError && passing.includes(error.status) && !final.includes(error.code);
+  if (!(error instanceof FuseApiError) || !passing.includes(error.status) || final.includes(error.code)) return false;
+  return error.code === '' || error.retryAfterMs !== undefined;
 }
 
 /** Milliseconds to wait before the next attempt; undefined: give up. */
 export function retryDelayMs(error: unknown, attempt: number, policy: RetryPolicy): number | undefined {
-  if (policy.repeat === 'never' || attempt >= policy.retries) return undefined;
-  const neverLeft = error instanceof FuseConnectionError && !error.sent;
-  if (!neverLeft && !(policy.repeat === 'freely' && isPassing(error))) return undefined;
+  if (attempt >= policy.retries) return undefined;
+  if (!mayRepeat(error, policy.repeat)) return undefined;
   const asked = error instanceof FuseApiError ? error.retryAfterMs : undefined;
   if (asked === undefined) return backoffMs(attempt, policy.random);
   return asked > MAX_RETRY_AFTER_MS ? undefined : asked + backoffMs(0, policy.random);
+}
+
+function mayRepeat(error: unknown, repeat: Repeat): boolean {
+  if (error instanceof FuseConnectionError && !error.sent) return repeat !== 'never';
+  if (repeat === 'unless-refused') return error instanceof FuseConnectionError && isPassing(error);
+  return repeat === 'freely' && isPassing(error);
 }
 
 export async function withRetries<T>(

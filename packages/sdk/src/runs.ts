@@ -19,6 +19,13 @@ export interface RunOptions extends CreateRunOptions {
   onStderr?: (bytes: Uint8Array) => void | Promise<void>;
 }
 
+export interface EventsOptions extends CallOptions {
+  /** Go on after this event. */
+  lastEventId?: string;
+  /** How long to try to get further after a cut. Default 60 s. */
+  patienceMs?: number;
+}
+
 export interface ListRunsOptions extends CallOptions {
   state?: RunState;
   image?: string;
@@ -51,7 +58,8 @@ export class Runs {
       path: '/v1/runs',
       json: request,
       headers: { 'Idempotency-Key': idempotencyKey },
-      repeat: 'freely',
+      // "Now or never" is the caller's word for: do not ask again.
+      repeat: request.queue_timeout_ms === 0 ? 'unless-refused' : 'freely',
       ...(request.wait === true ? { timeoutMs: null } : {}),
       signal,
     });
@@ -119,9 +127,9 @@ export class Runs {
 
   /**
    * Everything that happened and happens, to the terminal state. Lost connections are made again by itself without gap or repeat;
-   * CutStreamError when that fails for too long.
+   * CutStreamError when nothing comes of that for a minute.
    */
-  events(id: string, options: CallOptions & { lastEventId?: string } = {}): AsyncGenerator<RunStreamEvent, void> {
+  events(id: string, options: EventsOptions = {}): AsyncGenerator<RunStreamEvent, void> {
     return resumedEvents(
       {
         id,
