@@ -24,7 +24,7 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
     await stack.end('SIGKILL');
     await delay(1_500);
     await stack.start();
-    const ended = await stack.client.runs.wait(run.id);
+    const ended = (await stack.client.runs.wait(run.id)).run;
     const lines = Array.from({ length: 60 }, (_, i) => `line ${i + 1}\n`).join('');
     expect(ended).toMatchObject({ state: 'succeeded', stdout: `${lines}started\n` });
     expect(new TextDecoder().decode(await stack.client.runs.outputs.download(run.id, 'count'))).toBe('started\n');
@@ -35,7 +35,7 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
     await delay(ms);
     await stack.end('SIGKILL');
     await stack.start();
-    const ended = await stack.client.runs.wait(run.id);
+    const ended = (await stack.client.runs.wait(run.id)).run;
     if (ended.state === 'succeeded') expect(ended.stdout).toBe('1\n');
     else expect(ended.error?.code).toMatch(/^(start_failed|vm_lost)$/);
     await expect.poll(() => stack.vmmPids(), { timeout: 30_000 }).toEqual([]);
@@ -48,7 +48,7 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
     const [pid] = await stack.vmmPids();
     process.kill(pid ?? 0, 'SIGKILL');
     const killed = performance.now();
-    const ended = await stack.client.runs.wait(run.id);
+    const ended = (await stack.client.runs.wait(run.id)).run;
     expect(performance.now() - killed).toBeLessThan(15_000);
     expect(ended).toMatchObject({ state: 'failed', error: { code: 'vm_lost' } });
     expect(ended.exit_code).toBeUndefined();
@@ -61,7 +61,7 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
     const run = await stack.client.runs.create({
       shell: 'echo printed; sleep 0.5; echo c > /proc/sysrq-trigger; sleep 300',
     });
-    expect(await stack.client.runs.wait(run.id)).toMatchObject({ state: 'failed', error: { code: 'vm_lost' } });
+    expect((await stack.client.runs.wait(run.id)).run).toMatchObject({ state: 'failed', error: { code: 'vm_lost' } });
     await expect.poll(() => stack.vmmPids(), { timeout: 10_000 }).toEqual([]);
   });
 

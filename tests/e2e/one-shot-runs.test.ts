@@ -220,18 +220,22 @@ print("warned", file=sys.stderr)`;
       status: 409,
       body: { error: { code: 'conflict' } },
     });
-    await stack.client.runs.wait(answers[0]?.body.id);
+    await stack.client.runs.wait(answers[0]?.body.id ?? '');
   });
 
   it('waits in the queue for room, in order, and fails at its queue deadline', async () => {
-    const host = (await (await stack.request('/v1/hosts')).json()).hosts[0];
-    const all = { cpus: host.capacity.cpus, ram_mb: 256 };
+    const { hosts } = (await (await stack.request('/v1/hosts')).json()) as { hosts: { capacity: { cpus: number } }[] };
+    const cpus = hosts[0]?.capacity.cpus ?? 0;
+    const all = { cpus, ram_mb: 256 };
     const first = await stack.client.runs.create({ shell: 'sleep 4; echo first', limits: all });
     const second = await stack.client.runs.create({ shell: 'echo second', limits: all });
     const late = await stack.client.runs.create({ shell: 'echo never', limits: all, queue_timeout_ms: 500 });
-    expect(await stack.client.runs.wait(late.id)).toMatchObject({ state: 'failed', error: { code: 'queue_timeout' } });
-    expect(await stack.client.runs.wait(first.id)).toMatchObject({ state: 'succeeded' });
-    expect(await stack.client.runs.wait(second.id)).toMatchObject({ state: 'succeeded', stdout: 'second\n' });
+    expect((await stack.client.runs.wait(late.id)).run).toMatchObject({
+      state: 'failed',
+      error: { code: 'queue_timeout' },
+    });
+    expect((await stack.client.runs.wait(first.id)).run).toMatchObject({ state: 'succeeded' });
+    expect((await stack.client.runs.wait(second.id)).run).toMatchObject({ state: 'succeeded', stdout: 'second\n' });
   });
 
   it('is refused at once when no host could ever give what it asks', async () => {
@@ -253,7 +257,7 @@ print("warned", file=sys.stderr)`;
     let cursor: string | undefined;
     do {
       const page = await stack.client.runs.listPage({
-        label: 'page=yes',
+        labels: { page: 'yes' },
         limit: 2,
         ...(cursor === undefined ? {} : { cursor }),
       });
