@@ -3,8 +3,9 @@ import { setMaxListeners } from 'node:events';
 import { mkdir } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { AppError } from '@fuse/contract';
 import { type ObjectStore, openObjectStore } from '@fuse/object-store';
-import { Disposables, type Logger } from '@fuse/runtime';
+import { Disposables, type Logger, sleep } from '@fuse/runtime';
 import type { HostAgentConfig } from './config.ts';
 import { connectGuest } from './guest/guest-client.ts';
 import { createHttpServer } from './http/server.ts';
@@ -31,6 +32,7 @@ export interface HostAgent extends AsyncDisposable {
 }
 
 const MIB = 1024 ** 2;
+const DRAIN_MS = 5_000;
 
 export async function createHostAgent(
   config: HostAgentConfig,
@@ -61,6 +63,8 @@ export async function createHostAgent(
       maxVms: config.capacity.maxVms,
       storageReserveBytes: config.storageReserveMb * MIB,
     };
+    let httpClosed: Promise<void> = Promise.resolve();
+    disposables.defer('HTTP server', () => httpClosed);
     const vms = disposables.add('VMs', await Vms.open(host));
     const storageGb =
       config.capacity.storageGb ?? (await measureStorageGb(host.vmsDirectory, vms, host.storageReserveBytes));
@@ -76,8 +80,11 @@ export async function createHostAgent(
       capacity: () => report,
       stopping: stopping.signal,
     });
-    disposables.defer('HTTP server', () => http.close());
-    disposables.defer('waiting callers', () => stopping.abort(new Error('the host agent is stopping')));
+    disposables.defer('requests under way', async () => {
+      httpClosed = http.close();
+      stopping.abort(new AppError('unavailable', 'the host agent is stopping'));
+      await Promise.race([httpClosed, sleep(DRAIN_MS)]); // what takes longer ends with its VM being let go
+    });
     await http.listen(config.listen);
     const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
     log.info(

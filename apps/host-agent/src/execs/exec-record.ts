@@ -1,9 +1,8 @@
 /** What the host keeps of an exec beside its log, in `execs/<id>/exec.json`. */
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type ExecSpec, GuestExecExit, StartExec } from '@fuse/host-protocol';
 import { z } from 'zod';
-import { writeAtomically } from '../vms/atomic-file.ts';
+import { readIfThere, writeAtomically } from '../vms/atomic-file.ts';
 
 export const ExecId = z
   .string()
@@ -58,6 +57,8 @@ export async function saveExecRecord(directory: string, record: ExecRecord): Pro
   await writeAtomically(recordPath(directory), JSON.stringify(record));
 }
 
-export async function loadExecRecord(directory: string): Promise<ExecRecord> {
-  return ExecRecord.parse(JSON.parse(await readFile(recordPath(directory), 'utf8')));
+/** Undefined when none was written: the guest never heard of it. */
+export async function loadExecRecord(directory: string): Promise<ExecRecord | undefined> {
+  const text = await readIfThere(recordPath(directory));
+  return text === undefined ? undefined : ExecRecord.parse(JSON.parse(text));
 }

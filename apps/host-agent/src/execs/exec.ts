@@ -38,8 +38,10 @@ export interface ExecHost {
 }
 
 /** The reason of `stop` when the VM and its execs live on without this host agent. */
-export class Detached extends Error {
-  override readonly name = 'Detached';
+export class Detached extends AppError {
+  constructor() {
+    super('unavailable', 'the host agent is stopping');
+  }
 }
 
 export class Exec {
@@ -136,7 +138,8 @@ export class Exec {
     try {
       await this.#follow(origin);
     } catch (error) {
-      if (!this.detached) await this.#fail(error);
+      if (this.detached) this.#onNotStarted(error);
+      else await this.#fail(error);
     } finally {
       clearTimeout(this.#overrunTimer);
       await this.#saving;

@@ -1,5 +1,5 @@
 /** The execs of one VM, running and ended, by id. */
-import { readdir } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError, MAX_FRAME_PAYLOAD_BYTES } from '@fuse/contract';
 import type { StartExec } from '@fuse/host-protocol';
@@ -62,7 +62,8 @@ export class Execs {
     for (const id of ids) {
       try {
         const record = await loadExecRecord(join(directory, id));
-        this.#add(id, new Exec(host, join(directory, id), record, 'loaded'));
+        if (record === undefined) await rm(join(directory, id), { recursive: true, force: true });
+        else this.#add(id, new Exec(host, join(directory, id), record, 'loaded'));
       } catch (error) {
         host.log.error({ err: error, exec_id: id }, 'exec record unreadable');
       }
@@ -76,7 +77,7 @@ export class Execs {
 
   /** Lets go of the running ones, which run on in the VM. */
   async detach(): Promise<void> {
-    await Promise.all([...this.#execs.values()].map((exec) => exec.stop(new Detached('the host agent is stopping'))));
+    await Promise.all([...this.#execs.values()].map((exec) => exec.stop(new Detached())));
   }
 
   #create(id: string, asked: StartExec): Exec {

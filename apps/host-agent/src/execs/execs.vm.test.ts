@@ -151,7 +151,7 @@ describe('output', () => {
     expect((await host.shell(vm, 'echo next')).stdout.toString()).toBe('next\n');
   });
 
-  it('is not held up by a reader that stalls, nor is the end of the VM', async () => {
+  it('is not held up by readers that stall, nor is the end of the host agent or the VM', async () => {
     const other = (await host.create()).id;
     const { id } = await host.startExec(other, ['sh', '-c', 'head -c 20000000 /dev/zero'], {
       max_log_bytes: 30_000_000,
@@ -168,6 +168,11 @@ describe('output', () => {
     });
     expect(await host.endOf(other, id)).toMatchObject({ state: 'exited', exit: { stdout_bytes: 20_000_000 } });
     expect(process.memoryUsage().rss - before).toBeLessThan(150 * 1024 * 1024);
+    const from = performance.now();
+    await host.stop();
+    expect(performance.now() - from).toBeLessThan(4_000);
+    await host.start();
+    expect(await host.call('GET', `/v1/vms/${other}/execs/${id}`)).toMatchObject({ state: 'exited' });
     expect((await host.destroy(other)).destroyed).toBe(true);
     for (const call of stalled) call.destroy();
   });

@@ -1,4 +1,5 @@
-import { appendFile, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { appendFile, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { encodeFrame, frameType } from '@fuse/contract';
@@ -57,6 +58,14 @@ describe('FrameSpool', () => {
     await second.close();
   });
 
+  it('ends with an exit that was told outside the stream', async () => {
+    const spool = await open();
+    await spool.take(stdout('one'));
+    await spool.takeExit(exit);
+    await spool.close();
+    expect(await readFile(path)).toEqual(Buffer.concat([stdout('one'), exitFrame]));
+  });
+
   it('says that it cuts before it writes the cut frame', async () => {
     const spool = await open(stdout('one').length + 10);
     await spool.take(stdout('one'));
@@ -88,6 +97,25 @@ describe('FrameSpool', () => {
     await spool.close();
     expect(spool.truncated).toBe(true);
     expect(await readFile(path)).toEqual(Buffer.concat([stdout('one'), exitFrame]));
+  });
+});
+
+describe.skipIf(process.getuid?.() !== 0)('FrameSpool on a full disk', () => {
+  it('drops what does not fit, keeps whole frames, and goes on', async () => {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=256k', 'fuse-test', directory]);
+    try {
+      const spool = await open(10_000_000);
+      const frame = stdout('x'.repeat(50_000));
+      for (let round = 0; round < 20; round++) await spool.take(frame);
+      expect(spool.truncated).toBe(true);
+      expect(spool.logBytes).toBe(Math.floor(spool.logBytes / frame.length) * frame.length);
+      expect(spool.guestOffset).toBe(20 * frame.length);
+      expect(await spool.take(exitFrame)).toEqual(exit);
+      await spool.close();
+      expect((await stat(path)).size).toBe(spool.logBytes);
+    } finally {
+      execFileSync('umount', [directory]);
+    }
   });
 });
 

@@ -54,16 +54,14 @@ export function execRoutes(app: App, { vms, stopping }: HttpParts): void {
     { schema: { params: ExecParams, querystring: LogQuery } },
     async (request, reply) => {
       const exec = await vms.get(request.params.id).exec(request.params.eid);
-      const log = followLog(exec, {
-        offset: request.query.offset,
-        follow: request.query.follow === '1',
-        signal: callerSignal(reply, stopping),
-      });
+      const signal = callerSignal(reply, stopping);
+      const { offset, follow } = request.query;
+      const log = followLog(exec, { offset, follow: follow === '1', signal });
       // By hand: the head goes out before the first byte of output, and an error cuts the connection, so that nobody takes it for an end.
       reply.hijack();
       reply.raw.writeHead(200, { 'content-type': 'application/octet-stream', 'cache-control': 'no-store' });
       reply.raw.flushHeaders();
-      await pipeline(Readable.from(log, { objectMode: false }), reply.raw).catch((error: unknown) =>
+      await pipeline(Readable.from(log, { objectMode: false }), reply.raw, { signal }).catch((error: unknown) =>
         request.log.debug({ err: error }, 'log stream cut'),
       );
     },

@@ -13,9 +13,9 @@ afterAll(() => host[Symbol.asyncDispose]());
 
 /** Prints numbered lines for some seconds, on both streams. */
 const COUNTER =
-  'i=0; while [ $i -lt 20000 ]; do echo "line $i of the output"; [ $((i % 7)) = 0 ] && echo "err $i" >&2; i=$((i+1)); done';
+  'i=0; while [ $i -lt 6000 ]; do echo "line $i of the output"; [ $((i % 7)) = 0 ] && echo "err $i" >&2; i=$((i+1)); done';
 const expected = (() => {
-  const lines = Array.from({ length: 20_000 }, (_, i) => i);
+  const lines = Array.from({ length: 6_000 }, (_, i) => i);
   return {
     stdout: lines.map((i) => `line ${i} of the output\n`).join(''),
     stderr: lines

@@ -32,6 +32,7 @@ export class TestHost implements AsyncDisposable {
   readonly #before: ResourceSnapshot;
   readonly #removeDirectory: () => PromiseLike<void>;
   #agent: HostAgent | undefined;
+  #url: string | undefined;
 
   private constructor(
     directory: string,
@@ -52,6 +53,7 @@ export class TestHost implements AsyncDisposable {
     await mkdir(templates, { recursive: true });
     await mkdir(data);
     await symlink(templates, join(data, 'templates'));
+    await symlink(join(home, 'assets'), join(path, 'assets'));
     const config: HostAgentConfig = {
       listen: { host: '127.0.0.1', port: 0 },
       token: TOKEN,
@@ -73,7 +75,23 @@ export class TestHost implements AsyncDisposable {
   }
 
   get url(): string {
-    return this.agent.url;
+    return this.#url ?? this.agent.url;
+  }
+
+  /** Calls go to a program that the test started with `environment`. */
+  useUrl(url: string): void {
+    this.#url = url;
+  }
+
+  /** Of a program on the same data directory. */
+  get environment(): Record<string, string> {
+    return {
+      PATH: process.env.PATH ?? '',
+      FUSE_HOME: this.directory,
+      FUSE_HOST_LISTEN: '127.0.0.1:0',
+      FUSE_HOST_TOKEN: TOKEN,
+      FUSE_HOST_STORAGE_RESERVE_MB: '64',
+    };
   }
 
   get agent(): HostAgent {
@@ -94,6 +112,7 @@ export class TestHost implements AsyncDisposable {
 
   /** Fails when anything of the test's VMs is left. */
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#url = undefined;
     if (this.#agent === undefined) await this.start();
     await this.agent.destroyAllVms();
     await this.stop();

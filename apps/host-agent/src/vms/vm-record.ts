@@ -1,9 +1,8 @@
 /** What is kept of a VM in `vms/<id>/vm.json`. It must survive the end of this process, not of the machine. */
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CreateVm, HostVm, VmId } from '@fuse/host-protocol';
 import { z } from 'zod';
-import { writeAtomically } from './atomic-file.ts';
+import { readIfThere, writeAtomically } from './atomic-file.ts';
 
 export const VmRecord = z.object({
   id: VmId,
@@ -26,10 +25,6 @@ export async function saveVmRecord(directory: string, record: VmRecord): Promise
 
 /** Undefined when there is none: the VM was never begun. */
 export async function loadVmRecord(directory: string): Promise<VmRecord | undefined> {
-  try {
-    return VmRecord.parse(JSON.parse(await readFile(recordPath(directory), 'utf8')));
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-    throw error;
-  }
+  const text = await readIfThere(recordPath(directory));
+  return text === undefined ? undefined : VmRecord.parse(JSON.parse(text));
 }

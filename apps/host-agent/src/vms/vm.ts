@@ -25,6 +25,9 @@ const ADOPT_DEADLINE_MS = 10_000;
 /** A cut channel is often the first sign of a VMM's end: how long to wait for the second. */
 const EXIT_NEWS_MS = 500;
 
+/** Nobody is told that a VM is gone while its VMM runs, unless that will not end. */
+const END_PATIENCE_MS = 2_000;
+
 interface Machine {
   vmm: Vmm;
   guest: Guest;
@@ -236,14 +239,15 @@ export class Vm {
     if (this.#record.state !== 'dead') log.warn({ reason }, 'VM died');
     this.#record = { ...this.#record, state: 'dead', error: reason };
     this.#watch(false);
+    const machine = this.#machine;
+    const ended = machine?.vmm.destroy().catch((error: unknown) => log.error({ err: error }, 'dead VM not put away'));
+    await Promise.race([ended, sleep(END_PATIENCE_MS)]);
     await this.#execs.lose(this.#lost());
-    try {
-      await this.#machine?.guest[Symbol.asyncDispose]();
-      await this.#machine?.vmm.destroy();
-      await saveVmRecord(this.directory, this.#record);
-    } catch (error) {
-      log.error({ err: error }, 'dead VM not put away');
-    }
+    await ended;
+    await machine?.guest[Symbol.asyncDispose]();
+    await saveVmRecord(this.directory, this.#record).catch((error: unknown) =>
+      log.error({ err: error }, 'VM record not saved'),
+    );
   }
 
   async #tearDown(): Promise<void> {
