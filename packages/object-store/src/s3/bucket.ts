@@ -3,6 +3,7 @@
  */
 import { S3Client } from '@aws-sdk/client-s3';
 import type { S3StoreConfig } from '../config.ts';
+import { hasS3Code, NAME_CONFLICTS } from './s3-errors.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 /** Until an answer begins; a part goes up in it. */
@@ -39,5 +40,21 @@ export function openBucket(config: S3StoreConfig): Bucket {
       httpsAgent: { keepAlive: true, maxSockets: MAX_SOCKETS },
     },
   });
+  client.middlewareStack.add(retryFolderRaces, { step: 'finalizeRequest', priority: 'low', name: 'retryFolderRaces' });
   return { client, name: config.bucket, objects: `${root}objects/`, sums: `${root}sums/` };
+}
+
+/**
+ * A server over a file system (versitygw) refuses a put when it is just removing the folder that another delete left empty. It stands inside
+ * the SDK's retries, which try again what is marked so.
+ */
+function retryFolderRaces<Args, Output>(next: (args: Args) => Promise<Output>): (args: Args) => Promise<Output> {
+  return async (args) => {
+    try {
+      return await next(args);
+    } catch (error) {
+      if (hasS3Code(error, ...NAME_CONFLICTS)) Object.assign(error, { $retryable: { throttling: false } });
+      throw error;
+    }
+  };
 }

@@ -227,6 +227,12 @@ describe('S3 store under faults', () => {
       expect(proxy.seen).toHaveLength(3);
     });
 
+    it('says so when a key is a folder of others or lies below one, on a server that cannot hold both', async () => {
+      await store.put('p/a/b', Buffer.from('x'));
+      await expect(store.put('p/a', Buffer.from('y'))).rejects.toMatchObject({ code: 'conflict' });
+      await expect(store.put('p/a/b/c', Buffer.from('y'))).rejects.toMatchObject({ code: 'conflict' });
+    });
+
     it('refuses an object that it did not write', async () => {
       await bucket.client.send(new PutObjectCommand({ Bucket: bucket.name, Key: 'objects/p/foreign', Body: 'x' }));
       await expect(store.get('p/foreign')).rejects.toMatchObject({ code: 'integrity_error' });

@@ -64,10 +64,17 @@ export const s3Fault = (fault: S3Fault, cause?: unknown): AppError =>
 
 /** For clients: what is at fault, without names of ours. AppErrors, aborts and errors of a source stream pass. */
 export function s3Error(cause: unknown): unknown {
+  if (hasS3Code(cause, ...NAME_CONFLICTS))
+    return new AppError('conflict', 'the key is a folder of other keys, or lies below another key', {
+      cause: withoutSecrets(cause),
+    });
   const fault = faultOf(cause);
   if (fault === undefined) return cause;
   return s3Fault(fault, withoutSecrets(cause));
 }
+
+/** versitygw's words, whose objects are files. */
+export const NAME_CONFLICTS = ['ExistingObjectIsDirectory', 'ObjectParentIsFile'];
 
 /** Requests of the store go through here; a failing source stream must keep its own error. */
 export async function onS3<T>(request: Promise<T>): Promise<T> {
@@ -97,7 +104,7 @@ export function faultOf(error: unknown): S3Fault | undefined {
 export const isNoSuchKey = (error: unknown): boolean =>
   error instanceof Error && words(error).some((word) => word === 'NoSuchKey' || word === 'NotFound');
 
-export const hasS3Code = (error: unknown, ...codes: string[]): boolean =>
+export const hasS3Code = (error: unknown, ...codes: string[]): error is Error =>
   error instanceof Error && words(error).some((word) => codes.includes(word));
 
 export function statusOf(error: unknown): number | undefined {
