@@ -84,8 +84,9 @@ func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("content-length", strconv.FormatInt(size, 10))
 	w.WriteHeader(http.StatusOK)
 	copied, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{io.LimitReader(file, size)}, make([]byte, sendBytes))
-	if err != nil || copied < size {
-		panic(http.ErrAbortHandler) // it shrank, or could not be read: the host must see a cut stream
+	after, statErr := file.Stat()
+	if err != nil || copied < size || statErr != nil || after.Size() != size {
+		panic(http.ErrAbortHandler) // its size changed, or it could not be read: the host must see a cut stream
 	}
 	return nil
 }
