@@ -1,5 +1,5 @@
 /** Where the local stack keeps what. */
-import { mkdir } from 'node:fs/promises';
+import { chmod, mkdir } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 
@@ -39,4 +39,5 @@ export function homeOf(env: ProcessEnv): Home {
 /** It holds tokens and what ran in VMs: for its owner only. */
 export async function makeHome(home: Home): Promise<void> {
   await mkdir(home.directory, { recursive: true, mode: 0o700 });
+  await chmod(home.directory, 0o700); // whoever made it first
 }

@@ -34,9 +34,13 @@ export async function up(home: Home, env: ProcessEnv): Promise<void> {
   const startedAt = performance.now();
   const fromByte = await logSize(home.log);
   say(`starting; log: ${home.log}`);
+  const interrupted = new AbortController();
+  process.once('SIGINT', () => interrupted.abort());
   const child = await spawnService(home, env);
-  const stack = await becomeReady(home, child.pid, () => exitOf(child)).catch(async (error: unknown) => {
+  const ended = () => (interrupted.signal.aborted ? 'it was interrupted' : exitOf(child));
+  const stack = await becomeReady(home, child.pid, ended).catch(async (error: unknown) => {
     await stop(child);
+    if (interrupted.signal.aborted) throw new Failure('interrupted: the local stack was stopped again');
     const reason = await reasonInLog(home.log, fromByte);
     throw new Failure(`the local stack did not start: ${reason}`, `see ${home.log}, or run fuse doctor`, error);
   });
@@ -75,7 +79,7 @@ async function spawnService(home: Home, env: ProcessEnv): Promise<ChildProcess> 
   const child = spawn(process.execPath, [main, 'serve', '--background'], {
     detached: true,
     cwd: home.directory,
-    env,
+    env: { ...env, FUSE_HOME: home.directory },
     stdio: ['ignore', log.fd, log.fd],
   });
   await once(child, 'spawn');

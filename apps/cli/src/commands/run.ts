@@ -1,41 +1,25 @@
 /** `fuse run`: one task in a fresh microVM, as if it ran here. */
 import { existsSync } from 'node:fs';
-import { open } from 'node:fs/promises';
-import { basename } from 'node:path';
-import { Readable } from 'node:stream';
-import type { CreateRun, FuseClient, RunOptions, RunResult } from '@fuse/sdk';
+import type { FuseClient, RunOptions, RunResult } from '@fuse/sdk';
 import type { Command } from 'commander';
 import { type RunTarget, runTarget } from '../args/command-line.ts';
 import { parseDurationMs } from '../args/duration.ts';
 import { type InputSpec, parseInputSpec } from '../args/input-spec.ts';
 import { gatherEnv, gatherLabel, gatherText } from '../args/key-value.ts';
 import { parsePositiveInt } from '../args/number.ts';
-import { programArgv } from '../args/program.ts';
 import { parseSizeGiB, parseSizeMiB } from '../args/size.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../cli.ts';
 import { CliError } from '../cli-error.ts';
 import { exitCodeOf } from '../exit-code.ts';
-import { asRunFiles, findInputs } from '../files/inputs.ts';
 import { saveOutputs } from '../files/save-outputs.ts';
 import { Interrupted, interruptSignal } from '../interrupt.ts';
-import { formatBytes, json, printable } from '../output/format.ts';
+import { json } from '../output/format.ts';
 import { runSummary } from '../output/run-summary.ts';
+import { type Progress, type RequestFlags, runRequest } from '../run-request.ts';
 import { cancelledRun, withDestroyTime } from '../settled-run.ts';
 
-interface RunFlags {
-  image?: string;
-  cpus?: number;
-  ram?: number;
-  disk?: number;
-  timeout?: number;
-  queueTimeout?: number;
-  env?: Record<string, string>;
-  cwd?: string;
-  input?: InputSpec[];
-  output?: string[];
+interface RunFlags extends RequestFlags {
   outputDir: string;
-  stdin?: boolean;
-  label?: Record<string, string>;
   json?: boolean;
   quiet?: boolean;
   idempotencyKey?: string;
@@ -115,7 +99,7 @@ async function run(context: RunContext, target: RunTarget): Promise<number> {
   };
   let runId: string | undefined;
   try {
-    const request = await runRequest(context, target, { signal, say });
+    const request = await runRequest(client, target, flags, { signal, say });
     const options: RunOptions = {
       signal,
       ...(flags.idempotencyKey === undefined ? {} : { idempotencyKey: flags.idempotencyKey }),
@@ -138,11 +122,6 @@ async function run(context: RunContext, target: RunTarget): Promise<number> {
   }
 }
 
-interface Progress {
-  signal: AbortSignal;
-  say: (line: string) => void;
-}
-
 /** Outputs are saved whatever the command exited with. */
 async function conclude(context: RunContext, ended: RunResult, { signal, say }: Progress): Promise<number> {
   const { cli, client, flags, asJson } = context;
@@ -151,53 +130,4 @@ async function conclude(context: RunContext, ended: RunResult, { signal, say }: 
   if (asJson) await cli.io.out(json({ ...result.run, saved_outputs: saved }));
   for (const line of runSummary(result, saved)) say(line);
   return exitCodeOf(result);
-}
-
-async function runRequest(context: RunContext, target: RunTarget, progress: Progress): Promise<CreateRun> {
-  const { client, flags } = context;
-  const cmd =
-    target.kind === 'command' ? target.argv : programArgv(target.path, await headOf(target.path), target.args);
-  const program: InputSpec[] = target.kind === 'command' ? [] : [{ local: target.path, guest: basename(target.path) }];
-  const found = await findInputs([...program, ...(flags.input ?? [])], (path, reason) =>
-    progress.say(`left out: ${printable(path)}: ${reason}`),
-  );
-  const files = await asRunFiles(client, found, {
-    signal: progress.signal,
-    onUpload: ({ localPath, sizeBytes }) =>
-      progress.say(`uploading ${printable(localPath)} (${formatBytes(sizeBytes)})`),
-  });
-  const stdin =
-    flags.stdin === true ? await client.files.upload(stdinStream(), { signal: progress.signal }) : undefined;
-  return {
-    cmd,
-    image: flags.image,
-    limits: { cpus: flags.cpus, ram_mb: flags.ram, storage_gb: flags.disk, timeout_ms: flags.timeout },
-    queue_timeout_ms: flags.queueTimeout,
-    env: flags.env,
-    cwd: flags.cwd,
-    files,
-    outputs: flags.output,
-    labels: flags.label,
-    stdin_file_id: stdin?.id,
-  };
-}
-
-const stdinStream = () => Readable.toWeb(process.stdin) as ReadableStream<Uint8Array>; // Node and DOM declare the same class twice
-
-const HEAD_BYTES = 512;
-
-async function headOf(path: string): Promise<string> {
-  try {
-    await using file = await open(path);
-    const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(HEAD_BYTES) });
-    return buffer.toString('latin1', 0, bytesRead);
-  } catch (error) {
-    const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    const problem =
-      code === 'ENOENT' ? 'no such file' : code === 'EISDIR' ? 'it is a directory' : String(code ?? error);
-    throw new CliError(`cannot run ${path}: ${problem}`, {
-      hint: code === 'ENOENT' ? `to run a command of the image: fuse run -- ${path}` : 'name a program file',
-      cause: error,
-    });
-  }
 }
