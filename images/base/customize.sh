@@ -5,7 +5,7 @@ set -eu
 root=$1
 
 rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old
-rm -rf "$root"/var/log/* "$root"/tmp/* "$root"/var/tmp/*
+rm -rf "$root"/var/log/* "$root"/var/tmp/*
 rm -f "$root"/etc/apt/apt.conf.d/99mmdebstrap
 
 # The machine's own names, filled in by the guest agent.

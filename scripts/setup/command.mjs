@@ -68,10 +68,16 @@ export function run(argv, { cwd, env, signal, onLine, isNoise } = {}) {
       if (signal?.aborted) reject(signal.reason);
       else if (code === 0) resolve(output.join('\n'));
       else
-        reject(new SetupError(`${argv.join(' ')}\n${tail.join('\n')}\nended with ${killedBy ?? `exit code ${code}`}`));
+        reject(new SetupError(`${tail.join('\n')}\n${shortened(argv)} ended with ${killedBy ?? `exit code ${code}`}`));
     });
   });
 }
+
+/** @param {string[]} argv */
+const shortened = (argv) => {
+  const line = argv.join(' ').replaceAll(/\s+/g, ' ');
+  return line.length > 160 ? `${line.slice(0, 160)}…` : line;
+};
 
 /**
  * stdout of a program, or undefined when it is not there or fails.

@@ -25,14 +25,15 @@ export async function findGo() {
   return best;
 }
 
-/** The Debian package of Go, when there is no Go that is new enough and the package would be. @returns {Promise<string[]>} */
+/** Debian's package of Go, when there is no Go that is new enough and the package is. Refuses when neither will do. @returns {Promise<string[]>} */
 export async function goPackageToInstall() {
   const needed = await neededGoVersion();
   const go = await findGo();
   if (go !== undefined && compareVersions(go.version, needed) >= 0) return [];
   const policy = (await tryRun(['apt-cache', 'policy', 'golang-go'])) ?? '';
   const candidate = /Candidate: (?:\d+:)?(\d+(?:\.\d+)*)/.exec(policy)?.[1];
-  return candidate !== undefined && compareVersions(candidate, needed) >= 0 ? ['golang-go'] : [];
+  if (candidate !== undefined && compareVersions(candidate, needed) >= 0) return ['golang-go'];
+  throw unsuitable(go, needed);
 }
 
 /** @returns {Promise<{path: string, version: string}>} */
@@ -40,12 +41,17 @@ export async function requireGo() {
   const needed = await neededGoVersion();
   const go = await findGo();
   if (go !== undefined && compareVersions(go.version, needed) >= 0) return go;
+  throw unsuitable(go, needed);
+}
+
+/** @param {{version: string} | undefined} go @param {string} needed */
+function unsuitable(go, needed) {
   const found = go === undefined ? 'Go is not installed' : `Go ${go.version} is too old`;
-  throw new SetupError(`${found}: the guest agent needs Go ${needed} or newer`, {
+  return new SetupError(`${found}: the guest agent needs Go ${needed} or newer`, {
     hint: [
       'get it in one of these ways, then start again:',
-      '  Debian 13, Ubuntu 24.04 or newer:  apt-get install golang-go',
-      `  Debian 12:                         apt-get install -t bookworm-backports golang-go   (with backports enabled; needs ${needed})`,
+      '  Debian 13, Ubuntu 25.04 or newer:  apt-get update && apt-get install golang-go',
+      '  Debian 12:                         apt-get install -t bookworm-backports golang-go, with backports enabled',
       '  any Linux:                         the archive at https://go.dev/dl/, unpacked as /usr/local/go',
     ].join('\n'),
   });

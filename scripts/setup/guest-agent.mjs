@@ -18,7 +18,7 @@ export async function ensureGuestAgent({ signal, onLine }) {
   );
   return ensureAsset('guest-agent', { source, go: go.version, FLAGS }, async (directory) => {
     const output = join(directory, 'fused');
-    await run([go.path, 'build', ...FLAGS, '-o', output, './cmd/fused'], {
+    await run([go.path, 'build', '-v', ...FLAGS, '-o', output, './cmd/fused'], {
       cwd: join(projectPath, 'guest'),
       env: { CGO_ENABLED: '0', GOOS: 'linux', GOARCH: 'amd64', GOFLAGS: '' },
       signal,

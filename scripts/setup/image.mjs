@@ -1,16 +1,15 @@
 /**
  * Root file systems from the recipes `images/<name>/image.json`: Debian packages unpacked by mmdebstrap, `customize.sh`, then one
- * read-only compressed erofs file. It works as root, through sudo, and without either in user namespaces.
+ * read-only compressed erofs file.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ensureAsset } from './asset.mjs';
-import { run } from './command.mjs';
 import { digest, digestFile } from './digest.mjs';
+import { mmdebstrap, quoted } from './mmdebstrap.mjs';
 import { projectPath } from './paths.mjs';
-import { rootAccess } from './root.mjs';
 
-const MAKER_VERSION = 2;
+const MAKER_VERSION = 3;
 const NO_UUID = '00000000-0000-0000-0000-000000000000';
 
 /**
@@ -23,9 +22,9 @@ export const readRecipe = async (name) =>
   JSON.parse(await readFile(join(projectPath, 'images', name, 'image.json'), 'utf8'));
 
 /** @param {string} name @param {import('./tasks.mjs').StepContext} context */
-export async function ensureImage(name, { signal, onLine }) {
+export async function ensureImage(name, context) {
   const recipe = await readRecipe(name);
-  const customize = join(projectPath, 'images', name, 'customize.sh');
+  const customize = await readFile(join(projectPath, 'images', name, 'customize.sh'), 'utf8');
   const { suite, packages, dpkgOptions, erofsOptions } = recipe;
   const inputs = {
     MAKER_VERSION,
@@ -33,32 +32,27 @@ export async function ensureImage(name, { signal, onLine }) {
     packages,
     dpkgOptions,
     erofsOptions,
-    customize: digest(await readFile(customize)),
+    customize: digest(customize),
   };
   return ensureAsset(`image-${name}`, inputs, async (directory) => {
     const image = join(directory, `${name}.erofs`);
-    const access = await rootAccess();
-    const hooks = [
-      `sh ${quoted(customize)} "$1"`,
-      `unshare --mount sh -euc ${quoted(packCommand(recipe))} pack "$1"`,
-      `download /.fuse-image ${quoted(image)}`,
-    ];
-    await run(
-      [
-        ...access.prefix,
-        'mmdebstrap',
-        `--mode=${access.kind === 'none' ? 'unshare' : 'root'}`,
-        '--variant=apt',
-        '--format=null',
-        `--include=${packages.join(',')}`,
-        '--aptopt=Acquire::Languages "none"',
-        ...dpkgOptions.map((option) => `--dpkgopt=${option}`),
-        ...hooks.map((hook) => `--customize-hook=${hook}`),
+    await mmdebstrap(
+      {
         suite,
-        '/dev/null',
-        ...(process.env.FUSE_DEBIAN_MIRROR === undefined ? [] : [process.env.FUSE_DEBIAN_MIRROR]),
-      ],
-      { env: access.kind === 'none' ? {} : { TMPDIR: directory }, signal, onLine },
+        options: [
+          '--variant=apt',
+          `--include=${packages.join(',')}`,
+          ...dpkgOptions.map((option) => `--dpkgopt=${option}`),
+        ],
+        hooks: [
+          // By text: in user namespaces the hook may not enter the project's folder.
+          `sh -c ${quoted(customize)} customize "$1"`,
+          `unshare --mount sh -euc ${quoted(packCommand(recipe))} pack "$1"`,
+          `download /.fuse-image ${quoted(image)}`,
+        ],
+        directory,
+      },
+      context,
     );
     const { size } = await stat(image);
     return /** @type {ImageFacts} */ ({ name, sha256: await digestFile(image), sizeBytes: size });
@@ -77,10 +71,7 @@ function packCommand({ erofsOptions }) {
     `-U${NO_UUID}`,
     ...erofsOptions,
     '--exclude-path=.fuse-image',
-    '--exclude-regex=^run/.*',
+    '--exclude-regex=^(run|tmp)/.*',
   ];
   return `mount --bind "$1" "$1/mnt" && mkfs.erofs ${options.map(quoted).join(' ')} "$1/.fuse-image" "$1/mnt"`;
 }
-
-/** One word for the shell that mmdebstrap gives its hooks to. @param {string} text */
-const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;

@@ -3,27 +3,29 @@ import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promise
 import { join } from 'node:path';
 import { ensureAsset } from './asset.mjs';
 import { run } from './command.mjs';
-import { downloadPackage } from './debian-archive.mjs';
 import { digest } from './digest.mjs';
 import { moduleName, modulesInLoadOrder } from './kernel-modules.mjs';
 import { unpackLz4Legacy } from './lz4-legacy.mjs';
+import { mmdebstrap, quoted } from './mmdebstrap.mjs';
 import { projectPath } from './paths.mjs';
 
-const MAKER_VERSION = 1;
+const MAKER_VERSION = 2;
 
 /** @typedef {{version: string, sha256: string, modules: string[]}} KernelFacts */
 
 /** @param {import('./tasks.mjs').StepContext} context */
-export async function ensureKernel({ signal, onLine }) {
+export async function ensureKernel(context) {
   /** @type {{suite: string, package: string, modules: string[]}} */
   const recipe = JSON.parse(await readFile(join(projectPath, 'images/kernel/kernel.json'), 'utf8'));
   return ensureAsset('kernel', { MAKER_VERSION, recipe }, async (directory) => {
     const work = join(directory, 'work');
     await mkdir(work);
+    const deb = join(work, 'kernel.deb');
     const { suite, package: metaPackage } = recipe;
-    const deb = await downloadPackage({ suite, metaPackage, directory: work, signal, onLine });
-    onLine('unpacking');
-    await run(['dpkg-deb', '-x', deb, join(work, 'root')], { signal });
+    const hooks = [downloadCommand(metaPackage), `download /kernel.deb ${quoted(deb)}`];
+    await mmdebstrap({ suite, options: ['--variant=custom'], hooks, directory: work }, context);
+    context.onLine('unpacking');
+    await run(['dpkg-deb', '-x', deb, join(work, 'root')], { signal: context.signal });
     const [version] = await readdir(join(work, 'root/lib/modules'));
     if (version === undefined) throw new Error(`${deb} holds no modules`);
     const vmlinux = extractVmlinux(await readFile(join(work, 'root/boot', `vmlinuz-${version}`)));
@@ -35,6 +37,16 @@ export async function ensureKernel({ signal, onLine }) {
     return /** @type {KernelFacts} */ ({ version, sha256: digest(vmlinux), modules });
   });
 }
+
+/** The package that the meta package stands for, to `/kernel.deb` in `$1`. @param {string} metaPackage */
+const downloadCommand = (metaPackage) =>
+  [
+    'cd "$1"',
+    'export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"',
+    `name=$(apt-cache depends --important ${quoted(metaPackage)} | sed -n 's/^ *Depends: //p' | head -n 1)`,
+    'apt-get -q -o APT::Sandbox::User=root download "$name"',
+    'mv ./linux-image-*.deb kernel.deb',
+  ].join(' && ');
 
 /**
  * The packed kernel inside a bzImage: offsets from the x86 boot protocol's header (setup_sects 0x1f1, payload_offset 0x248,
