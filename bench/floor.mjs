@@ -9,7 +9,7 @@
  * itself; `cpu` is QEMU's processor time up to `command`, which a busy machine does not stretch.
  */
 import { spawn } from 'node:child_process';
-import { link, mkdir, mkdtemp, open, readFile, rm } from 'node:fs/promises';
+import { link, mkdir, mkdtemp, open, readdir, readFile, rm } from 'node:fs/promises';
 import { connect as connectHttp2 } from 'node:http2';
 import { connect } from 'node:net';
 import { cpus, homedir } from 'node:os';
@@ -168,20 +168,24 @@ async function runCommand(session, id) {
   const stream = session.request({ ':method': 'POST', ':path': `/v1/execs/${id}?offset=0` });
   stream.write(encodeFrame(frameType.spec, Buffer.from(JSON.stringify({ argv, stdin: false, cwd: '/' }))));
   const parser = new FrameParser();
-  for await (const chunk of stream)
-    for (const frame of parser.push(chunk))
-      if (frame.type === frameType.exit) {
-        stream.end();
-        return;
-      }
-  throw new Error('the command did not end');
+  await new Promise((resolve, reject) => {
+    stream.on('data', (chunk) => {
+      for (const frame of parser.push(chunk)) if (frame.type === frameType.exit) resolve(undefined);
+    });
+    stream.once('error', reject);
+    stream.once('close', () => reject(new Error('the command did not end')));
+  });
+  stream.end();
 }
 
-/** @param {number | undefined} pid */
+/** Nanosecond counts of all threads; /proc/<pid>/stat has hundredths of a second only. @param {number | undefined} pid */
 async function cpuMs(pid) {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[11]) + Number(fields[12])) * 10;
+  let totalNs = 0;
+  for (const thread of await readdir(`/proc/${pid}/task`)) {
+    const schedstat = await readFile(`/proc/${pid}/task/${thread}/schedstat`, 'utf8');
+    totalNs += Number(schedstat.split(' ')[0]);
+  }
+  return totalNs / 1e6;
 }
 
 function report() {
