@@ -17,6 +17,8 @@ export interface Admission {
   spec: EnvironmentSpec;
   env: Record<string, string>;
   runId?: string;
+  /** Chosen by the caller who must know it before. */
+  uid?: string;
 }
 
 export type Admitted = { kind: 'admitted'; environment: EnvironmentRow } | Rejection;
@@ -29,6 +31,7 @@ export async function admit(context: EnvironmentContext, tx: Tx, admission: Admi
   if (taken !== undefined) throw taskConflict(taken);
   if (placement.kind !== 'placed') return placement;
   const environment = await insertEnvironment(tx, {
+    uid: admission.uid,
     id,
     tenantId: admission.tenantId,
     taskId: admission.taskId,

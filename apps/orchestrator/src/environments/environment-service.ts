@@ -2,23 +2,15 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import {
-  AppError,
-  type CreateEnvironment,
-  DEFAULT_IMAGE,
-  type ExecRequest,
-  type ExecResult,
-  invalidField,
-} from '@fuse/contract';
+import { AppError, type ExecRequest, type ExecResult, invalidField } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
-import { hostById } from '../hosts/host-store.ts';
 import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
-import { type Admission, type Admitted, admit, isConflictWithDying, place, rejectionError } from './admission.ts';
+import { type Admission, type Admitted, admit, place } from './admission.ts';
+import { type Created, type Creation, createEnvironment } from './create-environment.ts';
 import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
-import { checkSpec, refuseUnsupported } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
 import { execInEnvironment } from './exec-in-environment.ts';
@@ -31,7 +23,6 @@ interface Underway<T> {
   abort: AbortController;
 }
 
-const MAX_WAITS_FOR_DYING = 5;
 const STOP_MS = 5_000;
 
 export class EnvironmentService implements AsyncDisposable {
@@ -148,42 +139,9 @@ export class EnvironmentService implements AsyncDisposable {
     return listEnvironments(this.#context.db.query, filter);
   }
 
-  /** `POST /v1/environments`: running when this resolves. Aborting `signal` gives the start up. */
-  async create(tenantId: string, request: CreateEnvironment, signal: AbortSignal): Promise<EnvironmentRow> {
-    const spec = request.spec ?? {};
-    refuseUnsupported(request);
-    checkSpec(spec);
-    await this.#requireHost(spec.host_id);
-    await this.requireImage(spec.image || DEFAULT_IMAGE, 'spec.image');
-    const admission: Admission = { tenantId, taskId: request.task_id, spec, env: request.env ?? {} };
-    const { uid } = await this.#admitForNow(admission);
-    return this.start(uid, { signal });
-  }
-
-  async #requireHost(hostId: string | undefined): Promise<void> {
-    if (hostId === undefined || hostId === '') return;
-    if ((await hostById(this.#context.db.query, hostId)) === undefined)
-      throw rejectionError({
-        kind: 'no_such_host',
-        message: `spec.host_id: host "${hostId}" is not registered`,
-        reasons: [],
-      });
-  }
-
-  /** Admits or refuses; waits only for the task's own former environment to be gone. */
-  async #admitForNow(admission: Admission): Promise<EnvironmentRow> {
-    for (let waits = 0; ; waits += 1) {
-      try {
-        const admitted = await this.#context.db.transaction((tx) => this.admit(tx, admission));
-        if (admitted.kind === 'admitted') return admitted.environment;
-        throw rejectionError(admitted);
-      } catch (error) {
-        if (!isConflictWithDying(error) || waits >= MAX_WAITS_FOR_DYING) throw error;
-        const { tenantId, taskId } = admission;
-        const dying = await environmentById(this.#context.db.query, tenantId, `${this.#context.vmPrefix}${taskId}`);
-        if (dying?.state === 'destroying') await this.destroy(dying.uid);
-      }
-    }
+  /** `POST /v1/environments`. */
+  create(creation: Creation): Promise<Created> {
+    return createEnvironment(this.#context, this, creation);
   }
 
   /** `?action=exec`. Aborting `signal` kills the command. */

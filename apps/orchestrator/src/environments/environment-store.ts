@@ -10,6 +10,7 @@ import type { Capacity } from '../scheduling/schedule.ts';
 import { type EffectiveSpec, isGone, type StateEventData } from './environment.ts';
 
 export interface NewEnvironment {
+  uid: string | undefined;
   id: string;
   tenantId: string;
   taskId: string;
@@ -29,6 +30,7 @@ export async function insertEnvironment(tx: Tx, environment: NewEnvironment): Pr
   const row = await tx
     .insertInto('environments')
     .values({
+      ...(environment.uid === undefined ? {} : { uid: environment.uid }),
       id: environment.id,
       tenant_id: environment.tenantId,
       task_id: environment.taskId,

@@ -10,7 +10,7 @@ import {
   DEFAULT_SHAPE,
   type Environment,
   type EnvironmentEvent,
-  type EnvironmentSpec,
+  EnvironmentSpec,
   type EnvironmentState,
   invalidField,
 } from '@fuse/contract';
@@ -93,16 +93,11 @@ function isEmpty(value: unknown): boolean {
   return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
-/** Zero and empty fields are left out; the shape and image are those that it really has. */
+/** Zero and empty fields are left out; the shape and image are those that it really has. In the schema's order, whatever order the row keeps. */
 function publicSpec(row: EnvironmentRow): EnvironmentSpec {
   const asked = Object.entries(row.spec).filter(([, value]) => value !== 0 && value !== '');
-  return {
-    ...(Object.fromEntries(asked) as EnvironmentSpec), // a subset of an EnvironmentSpec is one
-    cpus: row.cpus,
-    ram_mb: row.ram_mb,
-    storage_gb: row.storage_gb,
-    image: row.image,
-  };
+  const { cpus, ram_mb, storage_gb, image } = row;
+  return EnvironmentSpec.parse({ ...Object.fromEntries(asked), cpus, ram_mb, storage_gb, image });
 }
 
 export function toEnvironment(row: EnvironmentRow): Environment {

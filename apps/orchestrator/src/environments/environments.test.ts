@@ -190,6 +190,40 @@ describe.each(engines)('environments on %s', (engine) => {
     expect(test.host.vms.size).toBe(0);
   });
 
+  it('are made once for fifty requests with one Idempotency-Key, all of which get the same answer', async () => {
+    const task_id = newTask();
+    const body = { task_id, spec: { labels: {}, cpus: 1 } };
+    const post = (changed: object = {}) =>
+      call('POST', '/v1/environments', { ...body, ...changed }, { headers: { 'idempotency-key': task_id } });
+    const before = test.host.createdVms;
+    const answers = await Promise.all(Array.from({ length: 50 }, () => post()));
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]));
+    expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1);
+    expect(test.host.createdVms - before).toBe(1);
+    expect(answers.filter(({ headers }) => headers.get('idempotency-replayed') === 'true').length).toBe(49);
+    expect(await post({ task_id: newTask() })).toMatchObject({
+      status: 409,
+      body: { error: { code: 'conflict', details: { field: 'Idempotency-Key' } } },
+    });
+    await call('DELETE', `/v1/environments/fuse-${task_id}`);
+    // Still the answer that it was: the environment that the key made is gone, and no second one is made.
+    expect((await post()).body).toEqual(answers[0]?.body);
+    expect((await call('GET', `/v1/environments/fuse-${task_id}`)).status).toBe(404);
+  });
+
+  it('may be asked for again under the same key when their start failed', async () => {
+    const { AppError } = await import('@fuse/contract');
+    test.host.before = ({ method }) => {
+      if (method === 'PUT') throw new AppError('unavailable', 'the VMM did not start');
+    };
+    const task_id = newTask();
+    const post = () => call('POST', '/v1/environments', { task_id }, { headers: { 'idempotency-key': task_id } });
+    expect((await post()).status).toBe(503);
+    test.host.before = () => {};
+    expect(await post()).toMatchObject({ status: 201, body: { state: 'running' } });
+    await call('DELETE', `/v1/environments/fuse-${task_id}`);
+  });
+
   it('never overcommit a host, however many are asked for at once', async () => {
     const answers = await Promise.all(
       Array.from({ length: 100 }, () =>

@@ -5,6 +5,7 @@ import { clientSignal } from '../http/closing.ts';
 import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
 import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
 import { parseBody } from '../http/validation.ts';
+import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { toEnvironment } from './environment.ts';
 import type { EnvironmentEvents } from './environment-events.ts';
 import type { EnvironmentService } from './environment-service.ts';
@@ -14,6 +15,7 @@ const Cursor = z.object({ id: z.string() });
 const listQuery = z.object({ ...pageQuery, task_id: queryText, state: queryText, host_id: queryText });
 const eventQuery = z.object({ last_event_id: queryText });
 
+const CREATE_ROUTE = 'POST /v1/environments';
 const KNOWN_ACTIONS = ['exec', 'drain', 'fork', 'rotate-token'] as const;
 type Action = (typeof KNOWN_ACTIONS)[number];
 
@@ -37,8 +39,15 @@ export function registerEnvironmentRoutes(app: App, environments: EnvironmentSer
     '/v1/environments',
     { bodyLimit: LARGE_BODY_LIMIT_BYTES, schema: { body: CreateEnvironment } },
     async (request, reply) => {
-      const row = await environments.create(request.caller.tenantId, request.body, clientSignal(reply));
-      return reply.code(201).send(toEnvironment(row));
+      const { tenantId } = request.caller;
+      const { environment, replayed } = await environments.create({
+        tenantId,
+        request: request.body,
+        idempotent: idempotentRequest(request.headers, { tenantId, route: CREATE_ROUTE, body: request.body }),
+        signal: clientSignal(reply),
+      });
+      if (replayed) reply.header('Idempotency-Replayed', 'true');
+      return reply.code(201).send(environment);
     },
   );
 
