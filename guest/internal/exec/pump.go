@@ -21,6 +21,10 @@ const (
 	noisyBytes      = 32 << 10
 	noisyPipeBytes  = 256 << 10
 	discardInterval = 25 * time.Millisecond
+	// A command that writes a few bytes at a time would wake the agent, the channel and the host for each write. So what comes after a pause
+	// is forwarded at once, and while small pieces keep coming, the pipe is left to gather them for this long.
+	gatherInterval = 4 * time.Millisecond
+	gatherBelow    = 8 << 10
 )
 
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpMaxBytes]byte) }}
@@ -34,16 +38,33 @@ type pump struct {
 	ring    *ring
 	bytes   int64 // forwarded; read it after drained is closed
 	drained chan struct{}
+	ended   chan struct{} // closed by finish
 }
 
 func startPump(kind frames.Type, pipe *os.File, to *ring) *pump {
-	p := &pump{kind: kind, pipe: pipe, ring: to, drained: make(chan struct{})}
+	p := &pump{kind: kind, pipe: pipe, ring: to, drained: make(chan struct{}), ended: make(chan struct{})}
 	go p.run()
 	return p
 }
 
 // finish tells the pump that the leader has ended.
-func (p *pump) finish() { p.pipe.SetReadDeadline(time.Unix(1, 0)) }
+func (p *pump) finish() {
+	close(p.ended)
+	p.pipe.SetReadDeadline(time.Unix(1, 0))
+}
+
+// gather waits while a command writes small pieces in quick succession; not longer than it lives.
+func (p *pump) gather(n int, lastRead time.Time) {
+	if n >= gatherBelow || time.Since(lastRead) > 2*gatherInterval {
+		return
+	}
+	timer := time.NewTimer(gatherInterval)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.ended:
+	}
+}
 
 func (p *pump) run() {
 	defer p.pipe.Close()
@@ -66,6 +87,7 @@ func (p *pump) run() {
 // forward moves bytes until the pipe ends (io.EOF), a deadline passes, or, unless it is to wait, `limit` bytes are through (nil).
 func (p *pump) forward(raw syscall.RawConn, wait bool, limit int) error {
 	size := pumpFirstBytes
+	lastRead := time.Time{}
 	for limit != 0 {
 		room, err := p.ring.reserve(size)
 		if err != nil {
@@ -84,6 +106,10 @@ func (p *pump) forward(raw syscall.RawConn, wait bool, limit int) error {
 		}
 		if limit > 0 {
 			limit -= n
+		}
+		if wait {
+			p.gather(n, lastRead)
+			lastRead = time.Now()
 		}
 	}
 	return nil
