@@ -132,7 +132,9 @@ func (r *Registry) noteEnded(e *entry) {
 	}
 	r.ended = append(r.ended, e)
 	if len(r.ended) > maxEnded {
-		r.forget(r.ended[0])
+		oldest := r.ended[0]
+		r.forget(oldest)
+		go oldest.exec.ring.abandon()
 	}
 }
 
@@ -160,7 +162,6 @@ func (r *Registry) forget(e *entry) {
 			break
 		}
 	}
-	go e.exec.ring.abandon()
 }
 
 // Delete kills the exec's whole process tree and forgets it. An unknown id is no error.

@@ -112,7 +112,7 @@ func (r *ring) drop() {
 func (r *ring) ack(offset int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if offset > r.end {
+	if offset < 0 || offset > r.end {
 		return errBeyond
 	}
 	if offset <= r.start {
