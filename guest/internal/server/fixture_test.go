@@ -191,8 +191,18 @@ type conversation struct {
 	frames   *frames.Reader
 }
 
-// talk opens a conversation; the response is there once the guest has answered.
+// talk opens a conversation that must be answered.
 func (g *guest) talk(id string, offset int64, spec *protocol.ExecSpec) *conversation {
+	g.Helper()
+	c, err := g.tryTalk(id, offset, spec)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return c
+}
+
+// tryTalk opens a conversation; an error means that it was cut before the guest's answer came.
+func (g *guest) tryTalk(id string, offset int64, spec *protocol.ExecSpec) (*conversation, error) {
 	g.Helper()
 	reader, writer := io.Pipe()
 	request, err := http.NewRequest("POST", fmt.Sprintf("http://guest/v1/execs/%s?offset=%d", id, offset), reader)
@@ -208,10 +218,10 @@ func (g *guest) talk(id string, offset int64, spec *protocol.ExecSpec) *conversa
 	}
 	response, err := g.client.Do(request)
 	if err != nil {
-		g.Fatal(err)
+		return nil, err
 	}
 	g.Cleanup(func() { response.Body.Close() })
-	return &conversation{g: g, id: id, in: writer, response: response, frames: frames.NewReader(response.Body)}
+	return &conversation{g: g, id: id, in: writer, response: response, frames: frames.NewReader(response.Body)}, nil
 }
 
 func (c *conversation) send(kind frames.Type, payload []byte) error {
