@@ -268,6 +268,7 @@ export class Exec {
   #change(change: Partial<ExecRecord>): Promise<void> {
     this.#record = { ...this.#record, ...change };
     const record = this.#record;
+    if (change.state !== undefined) this.changes.notify();
     this.#saving = this.#saving
       .then(() => saveExecRecord(this.#directory, record))
       .catch((error: unknown) => {

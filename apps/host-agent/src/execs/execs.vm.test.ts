@@ -209,7 +209,7 @@ describe('the guest agent', () => {
       const { id } = await host.startExec(vm, ['sh', '-c', 'sleep 30 & yes | head -c 100000; sleep 30']);
       await sleep(round % 7);
       await host.call('DELETE', `/v1/vms/${vm}/execs/${id}`);
-      expect((await host.endOf(vm, id)).state).toBe('exited');
+      expect(await host.endOf(vm, id)).toMatchObject({ state: 'exited' });
     }
     expect((await host.shell(vm, 'pgrep -c -x "sleep|yes"')).stdout.toString()).toBe('0\n');
   });
