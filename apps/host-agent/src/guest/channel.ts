@@ -70,6 +70,8 @@ export class GuestChannel implements AsyncDisposable {
   /** What the failure of a request means: a cut is `vm_lost` when the VMM is gone or goes within moments, otherwise `unavailable`. */
   async meaning(what: string, error: unknown): Promise<AppError> {
     if (error instanceof AppError) return error;
+    const sessionLives = this.#session !== undefined && !this.#session.closed && !this.#session.destroyed;
+    if (sessionLives) return new AppError('unavailable', `the guest broke off ${what}`, { cause: error });
     if (this.#end === undefined) await Promise.race([this.#vmm.exited, sleep(EXIT_NOTICE_MS)]);
     return this.#end ?? new AppError('unavailable', `the guest channel was cut during ${what}`, { cause: error });
   }

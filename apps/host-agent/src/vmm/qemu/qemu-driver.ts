@@ -5,7 +5,7 @@ import { type FileHandle, link, open, symlink, truncate, writeFile } from 'node:
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
-import type { Logger } from '@fuse/runtime';
+import { type Logger, sleep } from '@fuse/runtime';
 import type { BootSpec, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
 import { VmmProcess } from '../process.ts';
 import {
@@ -22,6 +22,7 @@ import { kvmBoots } from './kvm-probe.ts';
 import { QemuVmm } from './qemu-vmm.ts';
 
 const START_DEADLINE_MS = 30_000;
+const EXIT_NOTICE_MS = 500;
 
 export interface QemuDriverOptions {
   /** Where the verdict on KVM is kept. */
@@ -129,6 +130,10 @@ async function runningOrEnded(vmm: QemuVmm, signal?: AbortSignal): Promise<void>
   ended.catch(() => {});
   try {
     await Promise.race([vmm.running(START_DEADLINE_MS, stop.signal), ended]);
+  } catch (error) {
+    // A QEMU that is about to end closes its sockets first, and its log knows why.
+    await Promise.race([ended, sleep(EXIT_NOTICE_MS)]);
+    throw error;
   } finally {
     signal?.removeEventListener('abort', onOuter);
   }
