@@ -136,8 +136,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       },
     });
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
-    const { host, port } = config.listen;
-    await http.listen({ port, ...(host === undefined ? {} : { host }) });
+    await listen(http, config.listen);
     reconciler.start();
     collector.start();
     await worker.start();
@@ -152,6 +151,20 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
   } catch (error) {
     await disposables[Symbol.asyncDispose]();
     throw error;
+  }
+}
+
+async function listen(app: App, { host, port }: OrchestratorConfig['listen']): Promise<void> {
+  if (host !== undefined) {
+    await app.listen({ port, host });
+    return;
+  }
+  try {
+    await app.listen({ port, host: '::' }); // both families
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code ?? '';
+    if (!['EAFNOSUPPORT', 'EADDRNOTAVAIL'].includes(code)) throw error;
+    await app.listen({ port, host: '0.0.0.0' }); // a machine without IPv6
   }
 }
 

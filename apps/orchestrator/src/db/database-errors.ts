@@ -12,13 +12,6 @@ export function isRetryableTransactionError(error: unknown): boolean {
   return state === '40001' || state === '40P01';
 }
 
-/** Whether `error` is a violation of this unique index or constraint. */
-export function isUniqueViolation(error: unknown, constraint?: string): boolean {
-  if (sqlState(error) !== '23505') return false;
-  if (constraint === undefined) return true;
-  return typeof error === 'object' && error !== null && 'constraint' in error && error.constraint === constraint;
-}
-
 const CONNECTION_ERRORS = new Set([
   'ECONNREFUSED',
   'ECONNRESET',

@@ -4,7 +4,7 @@
  */
 import type { EnvironmentSpec, EnvironmentState, RunErrorCode, RunState } from '@fuse/contract';
 import type { HostImage } from '@fuse/host-protocol';
-import type { ColumnType, Generated, Insertable, RawBuilder, Selectable } from 'kysely';
+import type { ColumnType, Generated, RawBuilder, Selectable } from 'kysely';
 
 type WithDefault<T> = ColumnType<T, T | undefined, T>;
 /** Set by the database's clock only. */
@@ -172,6 +172,5 @@ export interface Database {
 
 export type HostRow = Selectable<HostsTable>;
 export type EnvironmentRow = Selectable<EnvironmentsTable>;
-export type NewEnvironmentRow = Insertable<EnvironmentsTable>;
 export type RunRow = Selectable<RunsTable>;
 export type EventRow = Selectable<EventsTable>;

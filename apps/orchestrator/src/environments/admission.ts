@@ -76,16 +76,26 @@ function taskConflict(taken: EnvironmentRow): AppError {
 export const isConflictWithDying = (error: unknown): boolean =>
   error instanceof AppError && error.details?.reason === TASK_CONFLICT && error.details.state === 'destroying';
 
+const MAX_REASONS = 5;
+
+/** Of the first hosts, what stands in the way. */
+function whyOf({ reasons }: Rejection): { hosts?: string } {
+  if (reasons.length === 0) return {};
+  const told = reasons.slice(0, MAX_REASONS).map(({ hostId, reason }) => `${hostId} ${reason}`);
+  const more = reasons.length - told.length;
+  return { hosts: `${told.join('; ')}${more === 0 ? '' : `; and ${more} more`}` };
+}
+
 export function rejectionError(rejection: Rejection): AppError {
   if (rejection.kind === 'no_such_host')
     return new AppError('not_found', rejection.message, { details: { field: 'spec.host_id' } });
   if (rejection.kind === 'impossible')
     return new AppError('unavailable', rejection.message, {
-      details: { reason: 'impossible' },
+      details: { reason: 'impossible', ...whyOf(rejection) },
       hint: 'No registered host could ever take it: ask for less, or register a host that fits.',
     });
   return new AppError('unavailable', rejection.message, {
-    details: { reason: 'no_room' },
+    details: { reason: 'no_room', ...whyOf(rejection) },
     hint: 'Try again when other environments have gone.',
     retryAfterSeconds: 5,
   });

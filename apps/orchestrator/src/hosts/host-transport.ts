@@ -47,7 +47,7 @@ export class HostTransport implements AsyncDisposable {
   constructor(host: HostAddress) {
     this.#host = host;
     this.#base = new URL(host.url);
-    const options = { keepAlive: true, keepAliveMsecs: 10_000, maxSockets: 512, maxFreeSockets: 32, timeout: 0 };
+    const options = { keepAlive: true, keepAliveMsecs: 10_000, maxFreeSockets: 32, timeout: 0 };
     this.#agent = this.#base.protocol === 'https:' ? new https.Agent(options) : new http.Agent(options);
   }
 

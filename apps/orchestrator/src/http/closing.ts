@@ -1,4 +1,6 @@
 /** What ends a wait from outside: the client went away, or the server stops. */
+
+import { setMaxListeners } from 'node:events';
 import type { FastifyReply } from 'fastify';
 import type { App } from './http-server.ts';
 
@@ -11,6 +13,7 @@ declare module 'fastify' {
 
 export function installClosing(app: App): void {
   const closing = new AbortController();
+  setMaxListeners(0, closing.signal); // one for each open stream
   app.decorate('closing', closing.signal);
   app.addHook('preClose', async () => closing.abort(new Error('the server stops')));
 }

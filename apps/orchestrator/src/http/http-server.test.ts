@@ -179,6 +179,26 @@ describe('routes', () => {
   });
 });
 
+describe('what is not HTTP', () => {
+  const raw = (text: string) =>
+    new Promise<string>((resolve, reject) => {
+      const { hostname, port } = new URL(url);
+      let answer = '';
+      const socket = connect(Number(port), hostname, () => socket.write(text));
+      socket.on('data', (bytes) => {
+        answer += bytes;
+      });
+      socket.on('close', () => resolve(answer));
+      socket.on('error', reject);
+    });
+
+  it('is refused in the same envelope', async () => {
+    expect(await raw('nonsense\r\n\r\n')).toMatch(/^HTTP\/1\.1 400 .*"code":"invalid_argument"/s);
+    const long = `GET / HTTP/1.1\r\nHost: x\r\nX-Long: ${'x'.repeat(70_000)}\r\n\r\n`;
+    expect(await raw(long)).toMatch(/^HTTP\/1\.1 431 .*"code":"payload_too_large"/s);
+  });
+});
+
 describe('bodies', () => {
   const ok = JSON.stringify({ name: 'n' });
 

@@ -14,7 +14,8 @@ import { installErrors } from './error-responses.ts';
 import { installJsonBodies } from './json-bodies.ts';
 import { installMetrics, type Metrics } from './metrics.ts';
 import { installRequestLog } from './request-log.ts';
-import { chooseRequestId, installResponseHeaders } from './response-headers.ts';
+import { chooseRequestId, installResponseHeaders, setResponseHeaders } from './response-headers.ts';
+import { answerUnreadable } from './unreadable-requests.ts';
 import { installValidation } from './validation.ts';
 
 export type App = FastifyInstance<
@@ -55,11 +56,13 @@ export function createHttpServer({ version, masterToken, log, metrics, registerR
     connectionTimeout: 0,
     forceCloseConnections: 'idle',
     return503OnClosing: false,
-    http: { maxHeaderSize: 65_536, headersTimeout: 5_000 },
+    http: { maxHeaderSize: 65_536, headersTimeout: 5_000, connectionsCheckingInterval: 5_000 },
     routerOptions: { maxParamLength: 1_024, ignoreTrailingSlash: false },
-    frameworkErrors: (error, _request, reply) => {
+    frameworkErrors: (error, request, reply) => {
+      setResponseHeaders(request, reply as FastifyReply, version);
       void (reply as FastifyReply).code(400).send(toEnvelope(new AppError('invalid_argument', error.message)));
     },
+    clientErrorHandler: answerUnreadable,
   }).withTypeProvider<ZodTypeProvider>();
   installClosing(app);
   installResponseHeaders(app, version);

@@ -2,6 +2,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { newRequestId } from '@fuse/runtime';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { App } from './http-server.ts';
 
 const REQUEST_ID = /^[A-Za-z0-9_-]{1,128}$/;
@@ -13,11 +14,15 @@ export function chooseRequestId(request: Pick<IncomingMessage, 'headers'>): stri
 
 export const toJsonLine = (payload: unknown): string => `${JSON.stringify(payload)}\n`;
 
+export function setResponseHeaders({ id }: Pick<FastifyRequest, 'id'>, reply: FastifyReply, version: string): void {
+  reply.header('Server', `fuse-orchestrator/${version}`);
+  reply.header('X-Request-ID', id);
+}
+
 export function installResponseHeaders(app: App, version: string): void {
   app.addHook('onRequest', async (request, reply) => {
     if (request.routeOptions.config.probe === true) return;
-    reply.header('Server', `fuse-orchestrator/${version}`);
-    reply.header('X-Request-ID', request.id);
+    setResponseHeaders(request, reply, version);
   });
   app.setReplySerializer(toJsonLine);
 }

@@ -89,11 +89,14 @@ export class Reconciler implements AsyncDisposable {
       this.#lease.hold().catch((error: unknown) => this.#options.log.warn({ err: error }, 'leader lease not renewed'));
     }, this.#options.intervals.leaseMs / 3);
     try {
-      await this.#step('hosts', () => this.#checkHosts(held));
-      await this.#step('destroying', () => this.#finishDestroying());
-      await this.#step('starts', () => this.#giveUpAbandonedStarts());
-      await this.#step('expiry', () => this.#destroyExpired());
-      await this.#step('pruning', () => this.#prune());
+      // Side by side: a host that does not answer holds up nothing else.
+      await Promise.all([
+        this.#step('hosts', () => this.#checkHosts(held)),
+        this.#step('destroying', () => this.#finishDestroying()),
+        this.#step('starts', () => this.#giveUpAbandonedStarts()),
+        this.#step('expiry', () => this.#destroyExpired()),
+        this.#step('pruning', () => this.#prune()),
+      ]);
     } finally {
       clearInterval(renewal);
     }
