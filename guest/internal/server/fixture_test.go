@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,8 +75,8 @@ func descendants() []int {
 			parents[pid] = parent
 		}
 	}
-	var found []int
-	for pid := range parents {
+	var found []int // parents first: one that outlives its child would tell about it
+	for _, pid := range slices.Sorted(maps.Keys(parents)) {
 		for up := parents[pid]; up != 0; up = parents[up] {
 			if up == os.Getpid() {
 				found = append(found, pid)
