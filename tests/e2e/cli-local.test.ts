@@ -191,6 +191,24 @@ describe('fuse local', { timeout: 240_000 }, () => {
     expect(await processesOfHome()).toEqual([]);
   });
 
+  it('stops again when it is interrupted while it starts', async () => {
+    const up = startFuse(['local', 'up'], { env: env() });
+    await up.says('starting; log: ');
+    process.kill(-(up.child.pid ?? Number.NaN), 'SIGINT');
+    const { code, stderr } = await up.outcome;
+    expect([code, stderr]).toEqual([1, expect.stringContaining('interrupted: the local stack was stopped again')]);
+    expect(await processesOfHome()).toEqual([]);
+  });
+
+  it('follows its log until nobody reads it any more', async () => {
+    await fuse(['local', 'up']);
+    const following = startFuse(['local', 'logs', '-f', '-n', '1'], { env: env() });
+    await fuse(['env', 'get', 'fuse-somebody']);
+    await following.says('fuse-somebody');
+    process.kill(-(following.child.pid ?? Number.NaN), 'SIGINT');
+    await following.outcome;
+  });
+
   it('does not start over a process that has its port, and names it', async () => {
     const server = createServer().listen(port, '127.0.0.1');
     await once(server, 'listening');

@@ -258,6 +258,14 @@ describe('fuse runs', { timeout: 120_000 }, () => {
     expect(JSON.parse((await fuse(['-o', 'json', 'runs', 'get', run.id])).stdout.toString()).id).toBe(run.id);
   });
 
+  it('prints what a run that is going on has written so far', async () => {
+    const run = await stack.client.runs.create({ shell: 'echo so far; sleep 600' });
+    for await (const event of stack.client.runs.events(run.id)) if (event.event === 'stdout') break;
+    const { code, stdout, stderr } = await fuse(['runs', 'logs', run.id]);
+    expect([code, stdout.toString(), stderr]).toEqual([0, 'so far\n', 'the run is still going on; -f follows it\n']);
+    await stack.client.runs.cancel(run.id);
+  });
+
   it('cancels a run, and refuses to cancel one that has ended', async () => {
     const run = await stack.client.runs.create({ shell: 'sleep 600' });
     const cancelled = await fuse(['runs', 'cancel', run.id]);
@@ -325,5 +333,22 @@ describe('fuse connect and context', { timeout: 60_000 }, () => {
     expect((await other(['status'])).stdout.toString()).toMatch(/context +here\n/);
     expect((await other(['context', 'remove', 'here'])).code).toBe(0);
     expect((await other(['runs', 'list'])).code).toBe(1);
+  });
+});
+
+describe('fuse --help', { timeout: 60_000 }, () => {
+  it.each(['', 'run', 'runs', 'runs logs', 'env', 'env exec', 'image', 'local', 'local up', 'connect', 'context'])(
+    'teaches "fuse %s"',
+    async (command) => {
+      const { code, stdout, stderr } = await fuse([...command.split(' ').filter((word) => word !== ''), '--help']);
+      expect([code, stdout.toString(), stderr]).toEqual([0, expect.stringContaining('Usage: fuse'), '']);
+    },
+  );
+
+  it('is pointed to by what cannot be understood', async () => {
+    for (const args of [['rums'], ['run', '--cpu'], ['runs', 'list', '--state', 'nope'], ['local', 'up', '--bogus']]) {
+      const { code, stdout, stderr } = await fuse(args);
+      expect([code, stdout.toString(), stderr]).toEqual([1, '', expect.stringMatching(/\nhint: .*--help/)]);
+    }
   });
 });

@@ -54,8 +54,13 @@ describe('run()', () => {
     const stop = new AbortController();
     const reason = new Error('enough');
     setTimeout(() => stop.abort(reason), 50);
-    await expect(clientOf(server).runs.run({ shell: 'true' }, { signal: stop.signal })).rejects.toBe(reason);
-    expect([...server.cancelled]).toEqual(['run-1']);
+    const ids: string[] = [];
+    const run = clientOf(server).runs.run(
+      { shell: 'true' },
+      { signal: stop.signal, onCreated: ({ id }) => ids.push(id) },
+    );
+    await expect(run).rejects.toBe(reason);
+    expect([[...server.cancelled], ids]).toEqual([['run-1'], ['run-1']]);
   });
 
   it('starts nothing when it is aborted already', async () => {

@@ -13,6 +13,8 @@ export interface CreateRunOptions extends CallOptions {
 }
 
 export interface RunOptions extends CreateRunOptions {
+  /** Called as soon as the run has an id, also when it is about to be cancelled because of an abort. */
+  onCreated?: (run: Run) => void;
   /** Called in order, each awaited before the next event is read. */
   onEvent?: (event: RunStreamEvent) => void | Promise<void>;
   onStdout?: (bytes: Uint8Array) => void | Promise<void>;
@@ -163,6 +165,7 @@ export class Runs {
     signal?.addEventListener('abort', onAbort, { once: true });
     try {
       const created = await this.create({ ...request, wait: false }, { ...options, signal: giveUp.signal });
+      options.onCreated?.(created);
       if (!signal?.aborted) return created;
       await this.#cancelQuietly(created.id);
     } catch (error) {

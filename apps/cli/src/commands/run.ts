@@ -103,8 +103,10 @@ async function run(context: RunContext, target: RunTarget): Promise<number> {
     const options: RunOptions = {
       signal,
       ...(flags.idempotencyKey === undefined ? {} : { idempotencyKey: flags.idempotencyKey }),
+      onCreated: ({ id }) => {
+        runId = id;
+      },
       onEvent: (event) => {
-        runId = event.runId;
         if (event.event === 'truncated') say('the output is too long to be kept: what follows is missing');
       },
       ...(asJson ? {} : { onStdout: (bytes) => cli.io.out(bytes), onStderr: (bytes) => cli.io.err(bytes) }),
