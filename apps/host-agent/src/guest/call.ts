@@ -1,17 +1,11 @@
 /** One request to the guest: a deadline, a bound on what it answers, and what its errors mean. */
-import {
-  type ClientHttp2Session,
-  type ClientHttp2Stream,
-  constants,
-  type IncomingHttpHeaders,
-  type IncomingHttpStatusHeader,
-} from 'node:http2';
+import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, IncomingHttpStatusHeader } from 'node:http2';
 import { AppError, type ErrorCode } from '@fuse/contract';
 import { GuestErrorBody } from '@fuse/host-protocol';
 import { DeadlineError, withDeadline } from '@fuse/runtime';
 import type { z } from 'zod';
 import type { GuestChannel } from './channel.ts';
-import { CutError, chunksOf } from './stream-chunks.ts';
+import { abandon, CutError, chunksOf } from './stream-chunks.ts';
 
 const MAX_ANSWER_BYTES = 8_388_608;
 const MAX_ERROR_BYTES = 65_536;
@@ -76,7 +70,7 @@ export function openStream(session: ClientHttp2Session, call: Call, signal: Abor
   );
   // Failures show to whoever waits on the stream; without a listener they would end the process.
   stream.on('error', () => {});
-  const onAbort = () => stream.close(constants.NGHTTP2_CANCEL);
+  const onAbort = () => abandon(stream);
   for (const each of [signal, call.signal]) {
     each?.addEventListener('abort', onAbort, { once: true });
     stream.once('close', () => each?.removeEventListener('abort', onAbort));
@@ -113,7 +107,7 @@ async function exchange<T extends z.ZodType>(
     await responseHead(stream, call);
     return await readAnswer(stream, call);
   } finally {
-    stream.close(constants.NGHTTP2_CANCEL);
+    abandon(stream);
   }
 }
 

@@ -1,11 +1,11 @@
 /** One conversation with an exec: a request whose body and response are frame streams (contract/frames.ts). */
-import { type ClientHttp2Stream, constants } from 'node:http2';
+import type { ClientHttp2Stream } from 'node:http2';
 import { encodeFrame, frameType } from '@fuse/contract';
 import type { ExecSpec } from '@fuse/host-protocol';
 import { answered, type Call, callJson, openStream, responseHead } from './call.ts';
 import type { GuestChannel } from './channel.ts';
 import type { ExecConversation } from './guest.ts';
-import { chunksOf } from './stream-chunks.ts';
+import { abandon, chunksOf } from './stream-chunks.ts';
 
 const START_DEADLINE_MS = 60_000;
 const ACK_DEADLINE_MS = 30_000;
@@ -35,7 +35,7 @@ export async function openExec(
       stream.write(options.spec === undefined ? ackFrame(offset) : jsonFrame(frameType.spec, options.spec));
       await responseHead(stream, call);
     } catch (error) {
-      stream.close(constants.NGHTTP2_CANCEL);
+      abandon(stream);
       throw await channel.meaning(call.what, error);
     }
     return conversationOver(channel, stream, path);
@@ -44,6 +44,7 @@ export async function openExec(
 
 function conversationOver(channel: GuestChannel, stream: ClientHttp2Stream, path: string): ExecConversation {
   let wroteStdin = false;
+  let ackInStream: number | undefined;
   const send = (frame: Uint8Array): Promise<void> =>
     new Promise((resolve, reject) => {
       stream.write(frame, (error) => (error ? reject(error) : resolve()));
@@ -52,15 +53,22 @@ function conversationOver(channel: GuestChannel, stream: ClientHttp2Stream, path
   const sendUnawaited = (frame: Uint8Array): void => {
     if (stream.writable) send(frame).catch(() => {});
   };
+  const sendAck = (offset: number): void => {
+    const call = { method: 'POST', path: `${path}/ack?offset=${offset}`, what: 'an ack' } as const;
+    callJson(channel, { ...call, deadlineMs: ACK_DEADLINE_MS }).catch(() => {});
+  };
+  /** An ack that the guest may not have read before the stream was over is sent once more: it keeps what no ack covers. */
+  const finish = (): void => {
+    abandon(stream);
+    if (ackInStream !== undefined) sendAck(ackInStream);
+    ackInStream = undefined;
+  };
   return {
-    frames: framesOf(channel, stream),
+    frames: framesOf(channel, stream, finish),
     ack(offset) {
-      if (!wroteStdin) {
-        sendUnawaited(ackFrame(offset));
-        return;
-      }
-      const call = { method: 'POST', path: `${path}/ack?offset=${offset}`, what: 'an ack' } as const;
-      callJson(channel, { ...call, deadlineMs: ACK_DEADLINE_MS }).catch(() => {});
+      if (wroteStdin || !stream.writable) return sendAck(offset);
+      ackInStream = offset;
+      sendUnawaited(ackFrame(offset));
     },
     async writeStdin(chunk) {
       wroteStdin = true;
@@ -69,19 +77,22 @@ function conversationOver(channel: GuestChannel, stream: ClientHttp2Stream, path
     },
     endStdin: () => sendUnawaited(encodeFrame(frameType.stdinEnd, empty)),
     signal: (name) => sendUnawaited(jsonFrame(frameType.signal, { signal: name })),
-    close: () => stream.close(constants.NGHTTP2_CANCEL),
+    close: finish,
   };
 }
 
 /** The guest ends the response after the exit frame and resets it in every other case. */
-async function* framesOf(channel: GuestChannel, stream: ClientHttp2Stream): AsyncGenerator<Uint8Array> {
+async function* framesOf(
+  channel: GuestChannel,
+  stream: ClientHttp2Stream,
+  finish: () => void,
+): AsyncGenerator<Uint8Array> {
   try {
     yield* chunksOf(stream, 'an exec');
-    stream.end();
   } catch (error) {
     throw await channel.meaning('an exec', error);
   } finally {
-    stream.close(constants.NGHTTP2_CANCEL);
+    finish();
   }
 }
 

@@ -1,10 +1,11 @@
 /** Files in and out of a guest, as streams: no total deadline, but none may stand still for long. */
-import { type ClientHttp2Stream, constants, type IncomingHttpHeaders } from 'node:http2';
+import type { ClientHttp2Stream, IncomingHttpHeaders } from 'node:http2';
 import { type Readable, Transform } from 'node:stream';
 import { AppError } from '@fuse/contract';
 import { GuestFileWritten } from '@fuse/host-protocol';
 import { answered, type Call, openStream, readAnswer, responseHead } from './call.ts';
 import type { GuestChannel } from './channel.ts';
+import { abandon } from './stream-chunks.ts';
 
 const HEAD_DEADLINE_MS = 30_000;
 const STILL_MS = 120_000;
@@ -51,7 +52,7 @@ export async function writeGuestFile(
       if (error instanceof SourceError) throw error.cause;
       throw await channel.meaning(call.what, error);
     } finally {
-      stream.close(constants.NGHTTP2_CANCEL);
+      abandon(stream);
       if (!(body instanceof Uint8Array)) body.destroy();
     }
   });
@@ -96,7 +97,7 @@ function failWhenStill(stream: ClientHttp2Stream, call: Call): Promise<never> {
   const still = new Promise<never>((_, reject) => {
     stream.setTimeout(STILL_MS, () => {
       reject(new AppError('unavailable', `${call.what} stood still for ${STILL_MS} ms`));
-      stream.close(constants.NGHTTP2_CANCEL);
+      abandon(stream);
     });
   });
   still.catch(() => {});
@@ -122,7 +123,7 @@ export async function readGuestFile(
       const sizeBytes = sizeIn(await responseHead(stream, call));
       return { sizeBytes, body: exactly(channel, stream, sizeBytes, call) };
     } catch (error) {
-      stream.close(constants.NGHTTP2_CANCEL);
+      abandon(stream);
       throw await channel.meaning(call.what, error);
     }
   });
@@ -151,7 +152,7 @@ function exactly(channel: GuestChannel, stream: ClientHttp2Stream, sizeBytes: nu
       else void explain(new Error(`${received} of ${sizeBytes} bytes came`)).then(done);
     },
     destroy(error, done) {
-      stream.close(constants.NGHTTP2_CANCEL);
+      abandon(stream);
       done(error);
     },
   });

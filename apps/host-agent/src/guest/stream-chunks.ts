@@ -9,6 +9,14 @@ export class CutError extends Error {
 }
 
 /**
+ * Gives a stream up so that the guest sees a reset. Closing it with a code does not do that: Node then ends the request properly first, and the
+ * guest takes half a file for a whole one. Harmless on a stream that is over.
+ */
+export function abandon(stream: ClientHttp2Stream): void {
+  if (!stream.destroyed) stream.destroy(new Error('the host gave the request up'));
+}
+
+/**
  * Everything that came, then the end, or CutError when the stream was reset or its session lost. Node's own iterator cannot be used: a guest that
  * has answered in full and takes no more of the request resets the stream with NO_ERROR, as HTTP/2 tells it to, and the iterator then fails
  * and drops what is still unread; a lost session, on the other hand, it takes for an end.
