@@ -19,7 +19,7 @@ export const goCheck: Check = {
 
 export function judgeGo(output: string, needed: string): Finding {
   const version = /go version go(\d+(?:\.\d+)*)/.exec(output)?.[1];
-  const fix = `install Go ${needed} or newer: apt-get install golang-go (Debian 13, Ubuntu 24.04), or https://go.dev/dl/`;
+  const fix = `install Go ${needed} or newer: apt-get install golang-go (Debian 13, Ubuntu 25.04), or https://go.dev/dl/`;
   if (version === undefined) return warn('not found; building the guest agent needs it', fix);
   return isAtLeast(version, needed) ? ok(version) : warn(`${version} is too old to build the guest agent`, fix);
 }
