@@ -43,12 +43,14 @@ export async function createRun(context: CreateContext, request: NewRunRequest):
   const runId = newId('run');
   const inline = hasInline(plan);
   let committing = false;
+  let slot = false;
   try {
     const contents = await storeInline(objectStore, runId, plan);
+    slot = worker.reserveSlot();
     const heldUntil = performance.now() + worker.leaseMs;
     const created = await db.transaction(async (tx) => {
       if (request.idempotent !== undefined && !(await claimKey(tx, request.idempotent, runId))) return undefined;
-      const admitted = await admitRun(context, tx, request, { plan, runId, contents });
+      const admitted = await admitRun(context, tx, request, { plan, runId, contents, slot });
       committing = true;
       return admitted;
     });
@@ -56,13 +58,17 @@ export async function createRun(context: CreateContext, request: NewRunRequest):
       if (inline) await dropInline(objectStore, runId);
       return undefined;
     }
-    if (created.state === 'starting') worker.drive(created, heldUntil);
-    else worker.wakeQueue();
+    if (created.state === 'starting') {
+      slot = false;
+      worker.drive(created, heldUntil);
+    } else worker.wakeQueue();
     return created;
   } catch (error) {
     // A commit whose answer was lost may have happened: then the run needs them. Else they are swept later.
     if (inline && !committing) await dropInline(objectStore, runId).catch(() => {});
     throw error;
+  } finally {
+    if (slot) worker.releaseSlot();
   }
 }
 
@@ -70,6 +76,8 @@ interface PreparedRun {
   plan: RunPlan;
   runId: string;
   contents: Awaited<ReturnType<typeof storeInline>>;
+  /** Whether this process can drive it at once. */
+  slot: boolean;
 }
 
 /** Beyond waiting and running: until the inputs are in the guest. */
@@ -79,11 +87,12 @@ async function admitRun(
   context: CreateContext,
   tx: Tx,
   request: NewRunRequest,
-  { plan, runId, contents }: PreparedRun,
+  prepared: PreparedRun,
 ): Promise<RunRecord> {
   const { tenantId, idempotent } = request;
+  const { plan, runId, contents } = prepared;
   const stored = await storedRequest(tx, tenantId, plan, contents, plan.queueTimeoutMs + KEEP_FILES_EXTRA_MS);
-  const room = await reserveRoom(context, tx, request, plan, runId);
+  const room = await reserveRoom(context, tx, request, prepared);
   const row = await insertRun(
     tx,
     {
@@ -110,11 +119,10 @@ async function reserveRoom(
   { environments, worker }: CreateContext,
   tx: Tx,
   { tenantId }: NewRunRequest,
-  plan: RunPlan,
-  runId: string,
+  { plan, runId, slot }: PreparedRun,
 ): Promise<{ admitted: Admittance; environmentId: string } | undefined> {
   const { image, shape, timeoutMs } = plan;
-  const mustWait = !worker.hasSlot || (await anyQueued(tx));
+  const mustWait = !slot || (await anyQueued(tx));
   if (mustWait) {
     const placement = await environments.wouldPlace(tx, { ...shape, image });
     if (placement.kind === 'impossible') throw rejectionError(placement);

@@ -30,6 +30,8 @@ export class RunWorker implements AsyncDisposable {
   readonly leaseMs: number;
   readonly #options: RunWorkerOptions;
   readonly #active = new Map<string, ActiveRun>();
+  /** Slots of runs that are being admitted. */
+  #reserved = 0;
   readonly #destroying = new Set<Promise<void>>();
   readonly #stopped = new AbortController();
   readonly #queue = new Wakeup();
@@ -54,8 +56,20 @@ export class RunWorker implements AsyncDisposable {
     ]);
   }
 
-  get hasSlot(): boolean {
-    return !this.#stopped.signal.aborted && this.#active.size < this.#options.maxRuns;
+  /** For a run that is about to be leased to this worker: give it to `drive`, or give it back. */
+  reserveSlot(): boolean {
+    if (this.#stopped.signal.aborted || this.#freeSlots <= 0) return false;
+    this.#reserved += 1;
+    return true;
+  }
+
+  releaseSlot(): void {
+    this.#reserved -= 1;
+    this.#queue.wake();
+  }
+
+  get #freeSlots(): number {
+    return this.#options.maxRuns - this.#active.size - this.#reserved;
   }
 
   /** Somebody may have been queued, or there may be room. */
@@ -63,8 +77,9 @@ export class RunWorker implements AsyncDisposable {
     this.#queue.wake();
   }
 
-  /** `run` was just leased to this worker. */
-  drive(run: RunRow, heldUntil = performance.now() + this.leaseMs): void {
+  /** `run` was just leased to this worker, and has a slot. */
+  drive(run: RunRow, heldUntil: number): void {
+    this.#reserved -= 1;
     const hold = { runId: run.id, owner: this.owner, version: run.version };
     const active = new ActiveRun(run, hold, heldUntil, (drive) => this.#drive(run, drive));
     this.#active.set(run.id, active);
@@ -121,15 +136,26 @@ export class RunWorker implements AsyncDisposable {
   }
 
   async #takeOver(): Promise<void> {
-    const limit = this.#options.maxRuns - this.#active.size;
+    const limit = this.#freeSlots;
     if (limit <= 0) return;
+    this.#reserved += limit;
+    let unused = limit;
+    try {
+      for (const run of await this.#claim(limit)) {
+        unused -= 1;
+        this.drive(run.row, run.heldUntil);
+      }
+    } finally {
+      this.#reserved -= unused;
+    }
+  }
+
+  async #claim(limit: number): Promise<{ row: RunRow; heldUntil: number }[]> {
     const heldUntil = performance.now() + this.leaseMs;
     const { db, log } = this.#options;
     const claimed = await claimAbandonedRuns(db.query, { owner: this.owner, leaseMs: this.leaseMs, limit });
-    for (const run of claimed) {
-      log.info({ run_id: run.id, state: run.state }, 'run taken over');
-      this.drive(run, heldUntil);
-    }
+    for (const run of claimed) log.info({ run_id: run.id, state: run.state }, 'run taken over');
+    return claimed.map((row) => ({ row, heldUntil }));
   }
 
   async #serveQueue(): Promise<void> {
@@ -138,18 +164,28 @@ export class RunWorker implements AsyncDisposable {
       let waitMs = QUEUE_LOOK_MS;
       try {
         await failOverdueQueued(this.#options);
-        while (this.hasSlot) {
-          const heldUntil = performance.now() + this.leaseMs;
-          const run = await admitNextQueued(this.#options, { owner: this.owner, leaseMs: this.leaseMs });
-          if (run === undefined) break;
-          this.drive(run, heldUntil);
-        }
+        while (await this.#driveNextQueued());
         const deadlineMs = await nextDeadlineInMs(this.#options.db.query);
         waitMs = deadlineMs === undefined ? IDLE_LOOK_MS : Math.min(QUEUE_LOOK_MS, Math.max(1, deadlineMs));
       } catch (error) {
         this.#options.log.warn({ err: error }, 'serving the queue failed');
       }
       await this.#queue.next(waitMs, signal);
+    }
+  }
+
+  /** False when there is none that fits, or no slot for it. */
+  async #driveNextQueued(): Promise<boolean> {
+    if (!this.reserveSlot()) return false;
+    let run: RunRow | undefined;
+    const heldUntil = performance.now() + this.leaseMs;
+    try {
+      run = await admitNextQueued(this.#options, { owner: this.owner, leaseMs: this.leaseMs });
+      if (run !== undefined) this.drive(run, heldUntil);
+      return run !== undefined;
+    } finally {
+      // Not `releaseSlot`: waking the queue from here would make it look again at once, for ever.
+      if (run === undefined) this.#reserved -= 1;
     }
   }
 
