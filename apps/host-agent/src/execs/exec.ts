@@ -13,6 +13,7 @@ import type { ObjectStore } from '@fuse/object-store';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { Guest } from '../guest/guest.ts';
 import { diskFullError, isDiskFull } from '../vms/disk-full.ts';
+import { Alarm } from './alarm.ts';
 import { type ExecRecord, framesPath, saveExecRecord, toGuestSpec } from './exec-record.ts';
 import { FrameSpool } from './frame-spool.ts';
 import { Notifier } from './notifier.ts';
@@ -25,7 +26,6 @@ const KILLED_EXIT_MS = 5_000;
 const OVERRUN_GRACE_MS = 15_000;
 /** A guest that answers and yet has not started the command after this time is not going to. */
 const START_LIMIT_MS = 60_000;
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** What an exec needs of its VM. */
 export interface ExecHost {
@@ -48,12 +48,12 @@ export class Exec {
   readonly #host: ExecHost;
   readonly #directory: string;
   readonly #stopping = new AbortController();
+  readonly #overrunAlarm = new Alarm(() => void this.#overrun());
   #record: ExecRecord;
   #spool: FrameSpool | undefined;
   #saving: Promise<void> = Promise.resolve();
   #told = false;
   #refused = false;
-  #overrunTimer: NodeJS.Timeout | undefined;
   /** Whatever a reader may wait for: more log, the end. */
   readonly changes = new Notifier();
   /** Resolves once the guest runs it; rejects when it never will, or nobody can tell. */
@@ -141,7 +141,7 @@ export class Exec {
       if (this.detached) this.#onNotStarted(error);
       else await this.#fail(error);
     } finally {
-      clearTimeout(this.#overrunTimer);
+      this.#overrunAlarm.clear();
       await this.#saving;
       await this.#spool?.close();
       this.changes.notify();
@@ -158,7 +158,7 @@ export class Exec {
       onAppended: () => this.changes.notify(),
     });
     this.#spool = spool;
-    if (this.#record.request !== undefined) this.#killAt(Date.now() + START_LIMIT_MS);
+    if (this.#record.request !== undefined) this.#overrunAlarm.set(Date.now() + START_LIMIT_MS);
     else this.#limitRun(this.#record.asked_at_ms);
     const exit =
       spool.exitInFile ??
@@ -236,20 +236,11 @@ export class Exec {
     }
   }
 
-  /** Kills it from here when it has not ended (or was not started) at this time. */
-  #killAt(atMs: number): void {
-    clearTimeout(this.#overrunTimer);
-    const leftMs = Math.max(atMs - Date.now(), 0);
-    this.#overrunTimer =
-      leftMs > MAX_TIMER_MS
-        ? setTimeout(() => this.#killAt(atMs), MAX_TIMER_MS)
-        : setTimeout(() => void this.#overrun(), leftMs);
-  }
-
+  /** From when on it is killed from here, should the guest not have ended it. */
   #limitRun(startedAtMs: number): void {
     const { timeout_ms } = this.#record;
-    if (timeout_ms === 0) clearTimeout(this.#overrunTimer);
-    else this.#killAt(Math.max(startedAtMs + timeout_ms, Date.now()) + OVERRUN_GRACE_MS);
+    if (timeout_ms === 0) this.#overrunAlarm.clear();
+    else this.#overrunAlarm.set(Math.max(startedAtMs + timeout_ms, Date.now()) + OVERRUN_GRACE_MS);
   }
 
   async #overrun(): Promise<void> {
@@ -266,8 +257,10 @@ export class Exec {
 
   /** Memory is ahead of the file, by one write at a time. What cannot be written is lost with this process only. */
   #change(change: Partial<ExecRecord>): Promise<void> {
-    this.#record = { ...this.#record, ...change };
-    const record = this.#record;
+    const { request, ...rest } = { ...this.#record, ...change };
+    // What ended is not asked for again.
+    const record: ExecRecord = rest.state !== 'running' || request === undefined ? rest : { ...rest, request };
+    this.#record = record;
     if (change.state !== undefined) this.changes.notify();
     this.#saving = this.#saving
       .then(() => saveExecRecord(this.#directory, record))

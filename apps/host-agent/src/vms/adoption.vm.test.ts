@@ -160,6 +160,9 @@ describe('a host agent that starts again', () => {
     process.kill(pid, 0);
     expect((await host.destroy(vm.id)).destroyed).toBe(true);
     expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+    await mkdir(join(host.vmsDirectory, 'unread'));
+    await host.agent.destroyAllVms();
+    expect(await readdir(host.vmsDirectory)).toEqual([]);
   });
 
   it('is not held up by a VMM that hangs', async () => {

@@ -68,8 +68,11 @@ export class Vms implements AsyncDisposable {
     return true;
   }
 
+  /** Those whose record cannot be read, too. */
   async destroyAll(): Promise<void> {
-    const results = await Promise.allSettled([...this.#vms.keys()].map((id) => this.destroy(id)));
+    const names = await readdir(this.#host.vmsDirectory);
+    const ids = new Set([...this.#vms.keys(), ...names.filter((name) => VmId.safeParse(name).success)]);
+    const results = await Promise.allSettled([...ids].map((id) => this.destroy(id)));
     const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []));
     if (failures.length > 0) throw new AggregateError(failures, `${failures.length} VMs could not be destroyed`);
   }
