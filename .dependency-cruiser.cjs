@@ -2,7 +2,7 @@
 
 const app = '^apps/([^/]+)/';
 /** Beside the source and part of no program. */
-const test = '[.]test[.]ts$|/test-[^/]+[.]ts$|[.]contract[.]ts$';
+const test = '[.]test[.]ts$|/test-[^/]+[.]ts$|[.](contract|fixture)[.]ts$|/src/contract/|-testing[.]ts$';
 
 /** @param {string} folder @param {string[]} allowed */
 const mayImportOnly = (folder, allowed) => ({

@@ -8,6 +8,17 @@ export function goTestCounter(print) {
   const counts = noTests();
   /** Output of tests that have not ended. @type {Map<string, string[]>} */
   const outputs = new Map();
+
+  /** A package also fails when it does not compile, or its process dies or takes too long: then a test that did not end tells why. */
+  const showUnended = (/** @type {string} */ of, /** @type {string[]} */ said) => {
+    for (const [name, lines] of outputs) {
+      if (!name.startsWith(`${of} > `)) continue;
+      print(`${name} did not end:\n${lines.join('').trimEnd()}`);
+      outputs.delete(name);
+    }
+    print(said.join('').trimEnd());
+  };
+
   return {
     /** @param {string} line */
     onLine(line) {
@@ -19,9 +30,8 @@ export function goTestCounter(print) {
       const output = outputs.get(name) ?? [];
       outputs.delete(name);
       if (event.Test === undefined) {
-        // A package fails with its tests, or alone when it does not compile or its process dies.
         print(`${event.Action === 'fail' ? 'FAIL' : 'ok  '} ${event.Package} ${event.Elapsed ?? 0} s`);
-        if (event.Action === 'fail') print(output.join('').trimEnd());
+        if (event.Action === 'fail') showUnended(event.Package ?? '', output);
       } else if (event.Action === 'pass') counts.passed++;
       else if (event.Action === 'fail') {
         counts.failed++;

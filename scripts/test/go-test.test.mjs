@@ -34,6 +34,18 @@ describe('counting Go tests', () => {
     expect(printed).not.toContain('quiet');
   });
 
+  it('shows what a test said that did not end', () => {
+    const { counts, printed } = counted(
+      [
+        { Action: 'output', Package, Test: 'TestHangs', Output: 'goroutine 1 [select]\n' },
+        { Action: 'fail', Package, Elapsed: 300 },
+      ],
+      1,
+    );
+    expect(counts.failed).toBe(1);
+    expect(printed).toContain('TestHangs did not end:\ngoroutine 1 [select]');
+  });
+
   it('counts a build that fails as a failure', () => {
     const { counts, printed } = counted([/** @type {any} */ ('x.go:1: syntax error'), { Action: 'fail', Package }], 1);
     expect(counts.failed).toBe(1);

@@ -51,7 +51,7 @@ export const suitesMatching = (pattern) => [
 /** @param {string} go @param {AbortSignal} signal @returns {Promise<Counts>} */
 async function goTest(go, signal) {
   const counter = goTestCounter((line) => process.stdout.write(`${line}\n`));
-  const argv = [go, '-C', 'guest', 'test', '-json', './...'];
+  const argv = [go, '-C', 'guest', 'test', '-timeout', '5m', '-json', './...'];
   const code = await show(argv, { cwd: projectPath, signal, deadlineMs: UNIT_DEADLINE_MS, onLine: counter.onLine });
   return counter.end(code);
 }
