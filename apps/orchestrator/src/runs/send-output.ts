@@ -1,4 +1,5 @@
 /** The bytes of one output. A guest made them: a browser must neither guess their type nor run them in our origin. */
+import { once } from 'node:events';
 import { AppError } from '@fuse/contract';
 import { contentDisposition, type ObjectStore } from '@fuse/object-store';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -36,6 +37,8 @@ export async function sendOutput(
     signal: clientSignal(reply),
     ...(range === undefined ? {} : { range }),
   });
+  // Damage that shows at once is an answer of its own; later it cuts the connection.
+  await once(body, 'readable');
   reply.type(output.content_type);
   if (range === undefined) return reply.header('Content-Length', output.size_bytes).send(body);
   return reply
