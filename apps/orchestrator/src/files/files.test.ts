@@ -21,7 +21,7 @@ describe.each(engines)('uploads on %s', (engine) => {
   });
   const upload = (bytes: Uint8Array | ReadableStream, headers: Record<string, string> = {}) =>
     system.call('POST', '/v1/files', undefined, {
-      body: bytes as BodyInit,
+      body: bytes as NonNullable<RequestInit['body']>,
       headers,
       ...({ duplex: 'half' } as RequestInit),
     });

@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { openObjectStore } from '@fuse/object-store';
 import { newId } from '@fuse/runtime';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../db/open.ts';
 import { quiet } from '../db/test-database.ts';
 import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
@@ -15,7 +15,6 @@ describe('the collector', () => {
       config: { runs: { ...defaultRunConfig, collectEveryMs: 50, ...changes } },
     });
   };
-  beforeEach(() => {});
   afterEach(async () => {
     await untilEmpty(system);
     await system[Symbol.asyncDispose]();
