@@ -124,7 +124,12 @@ describe('outputs of a run', () => {
 
   async function keysOf(runId: string) {
     await using db = await openDatabase(system.location, quiet);
-    return db.query.selectFrom('run_outputs').selectAll().where('run_id', '=', runId).orderBy('position').execute();
+    return await db.query
+      .selectFrom('run_outputs')
+      .selectAll()
+      .where('run_id', '=', runId)
+      .orderBy('position')
+      .execute();
   }
 });
 

@@ -12,7 +12,7 @@ export class Wakeup {
   async next(withinMs: number, signal: AbortSignal): Promise<void> {
     if (!this.#woken && !signal.aborted)
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, withinMs);
+        const timer = setTimeout(() => this.#resume?.(), withinMs); // also takes the listener off the signal
         this.#resume = () => {
           clearTimeout(timer);
           signal.removeEventListener('abort', resume);
