@@ -1,7 +1,7 @@
 /** From a host's id to its client, and what the hosts say of themselves. */
 import { AppError } from '@fuse/contract';
 import type { HostImage } from '@fuse/host-protocol';
-import type { Logger } from '@fuse/runtime';
+import { type Logger, withDeadline } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import { type HostClient, HostClients } from './host-client.ts';
@@ -32,10 +32,9 @@ export class HostDirectory implements AsyncDisposable {
   /** Asks one host how it is and writes that down; false when it did not answer. Waits HEARTBEAT_MS at most. */
   async heartbeat(host: HostRow, signal?: AbortSignal): Promise<boolean> {
     const client = this.#clients.for(host);
-    const deadline = AbortSignal.timeout(HEARTBEAT_MS);
-    const limited = signal === undefined ? deadline : AbortSignal.any([deadline, signal]);
+    const ask = (limited: AbortSignal) => Promise.all([client.capacity(limited), client.images(limited)]);
     try {
-      const [report, images] = await Promise.all([client.capacity(limited), client.images(limited)]);
+      const [report, images] = await withDeadline(HEARTBEAT_MS, 'heartbeat', ask, signal);
       await this.#db.transaction((tx) => recordHeartbeat(tx, host.id, report, images));
       return true;
     } catch (error) {

@@ -66,22 +66,16 @@ export class HostTransport implements AsyncDisposable {
     await this.#text(call);
   }
 
-  async #text(call: HostCall): Promise<string> {
-    const signal = withTimeout(call);
-    const response = await this.#send(call, signal);
-    return this.#guard(call, signal, () => readBounded(response));
+  #text(call: HostCall): Promise<string> {
+    return withTimeout(call, async (signal) => {
+      const response = await this.#send(call, signal);
+      return this.#guard(call, signal, () => readBounded(response));
+    });
   }
 
   /** The body, unread; destroy it to stop. */
-  async stream(call: HostCall): Promise<http.IncomingMessage> {
-    const head = new AbortController();
-    const timer = setTimeout(() => head.abort(timeoutError()), call.timeoutMs);
-    const signal = call.signal === undefined ? head.signal : AbortSignal.any([head.signal, call.signal]);
-    try {
-      return await this.#send(call, signal);
-    } finally {
-      clearTimeout(timer);
-    }
+  stream(call: HostCall): Promise<http.IncomingMessage> {
+    return withTimeout(call, (signal) => this.#send(call, signal));
   }
 
   /** Resolves with a successful answer's head; `signal` also bounds reading its body. */
@@ -169,11 +163,15 @@ export class HostTransport implements AsyncDisposable {
   }
 }
 
-const timeoutError = () => new DOMException('deadline', 'TimeoutError');
-
-function withTimeout(call: HostCall): AbortSignal {
-  const deadline = AbortSignal.timeout(call.timeoutMs);
-  return call.signal === undefined ? deadline : AbortSignal.any([deadline, call.signal]);
+/** The deadline is for `work` alone; afterwards the signal still follows the caller's. */
+async function withTimeout<T>(call: HostCall, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const deadline = new AbortController();
+  const timer = setTimeout(() => deadline.abort(new DOMException('deadline', 'TimeoutError')), call.timeoutMs);
+  try {
+    return await work(call.signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, call.signal]));
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 async function readBounded(response: http.IncomingMessage): Promise<string> {

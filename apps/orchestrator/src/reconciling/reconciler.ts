@@ -3,7 +3,7 @@
  * its VMs with the truth; finishes what others began (destroying, abandoned starts); ends what has expired; forgets what is old.
  * A host that does not answer, and a step that fails, hold up nothing else.
  */
-import { type Clock, type Logger, sleep } from '@fuse/runtime';
+import { type Clock, type Logger, sleep, withDeadline } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
@@ -124,20 +124,22 @@ export class Reconciler implements AsyncDisposable {
   async #checkHost(host: HostRow, held: HeldLease): Promise<void> {
     const { db, hosts, log, clusterTag, intervals } = this.#options;
     if (!(await hosts.heartbeat(host, this.#stop.signal))) return;
-    await compareHost(
-      {
-        db,
-        hosts,
-        log,
-        clusterTag,
-        tasks: this.#tasks,
-        sightings: this.#sightings,
-        missingGraceMs: intervals.missingGraceMs,
-        orphanGraceMs: intervals.orphanGraceMs,
-        stillLeader: () => this.#lease.stillHeld(held),
-      },
-      host,
-      AbortSignal.any([AbortSignal.timeout(HOST_MS), this.#stop.signal]),
+    const comparison = {
+      db,
+      hosts,
+      log,
+      clusterTag,
+      tasks: this.#tasks,
+      sightings: this.#sightings,
+      missingGraceMs: intervals.missingGraceMs,
+      orphanGraceMs: intervals.orphanGraceMs,
+      stillLeader: () => this.#lease.stillHeld(held),
+    };
+    await withDeadline(
+      HOST_MS,
+      `comparing host ${host.id}`,
+      (signal) => compareHost(comparison, host, signal),
+      this.#stop.signal,
     );
   }
 
