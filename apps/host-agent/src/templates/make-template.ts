@@ -28,6 +28,8 @@ export const MAKING_VM_DIRECTORY = 'vm';
 const CONSOLE_FILE = 'console.log';
 /** The guest sees the host go and waits for the next one, which is where its copies wake up. */
 const SETTLE_MS = 300;
+const PACE_WINDOW_MS = 2_000;
+const PACE_TOLERANCE = 0.05;
 
 export interface TemplateOrder {
   driver: VmmDriver;
@@ -88,13 +90,35 @@ export async function makeTemplate(order: TemplateOrder, directory: string, sign
 async function prepareGuest(vmm: Vmm, order: TemplateOrder, signal: AbortSignal): Promise<void> {
   const guest = connectGuest(vmm, { log: order.log });
   try {
-    await guest.health(signal);
+    const before = await clockReading(guest, signal);
     for (const [number, argv] of order.image.warm.entries()) await warm(guest, `warm-${number}`, argv, order, signal);
+    await requireTruePace(guest, before, signal);
     await guest.sync(signal);
   } finally {
     await guest[Symbol.asyncDispose]();
   }
   await sleep(SETTLE_MS, signal);
+}
+
+interface ClockReading {
+  hostMs: number;
+  guestMs: number;
+}
+
+async function clockReading(guest: Guest, signal: AbortSignal): Promise<ClockReading> {
+  const asked = performance.now();
+  const { uptime_ms: guestMs } = await guest.health(signal);
+  return { hostMs: (asked + performance.now()) / 2, guestMs };
+}
+
+/** A guest that mistook the rate of its clock while booting would pass the mistake on to every VM of the template. */
+async function requireTruePace(guest: Guest, before: ClockReading, signal: AbortSignal): Promise<void> {
+  const elapsedMs = performance.now() - before.hostMs;
+  if (elapsedMs < PACE_WINDOW_MS) await sleep(PACE_WINDOW_MS - elapsedMs, signal);
+  const after = await clockReading(guest, signal);
+  const pace = (after.guestMs - before.guestMs) / (after.hostMs - before.hostMs);
+  if (Math.abs(pace - 1) > PACE_TOLERANCE)
+    throw new Error(`the guest's clock runs at ${pace.toFixed(3)} times the host's pace`);
 }
 
 /** Only a head start for later VMs: a command that fails costs time and nothing else. */

@@ -9,7 +9,7 @@ import { mkdir, realpath, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import type { Shape } from '@fuse/host-protocol';
-import { type Logger, withDeadline } from '@fuse/runtime';
+import type { Logger } from '@fuse/runtime';
 import type { Assets, ImageAsset } from '../images/assets.ts';
 import type { SnapshotFiles, VmmDriver } from '../vmm/driver.ts';
 import { flushFile } from '../vmm/sparse-copy.ts';
@@ -120,7 +120,7 @@ export class Templates implements AsyncDisposable {
       if (damage === undefined) return this.#template(key);
       // One at a time: two cold boots side by side only slow each other down.
       const making = this.#lastMaking.then(() =>
-        withDeadline(MAKE_DEADLINE_MS, 'making a template', (inner) => this.#make(key, what, damage, inner), signal),
+        this.#make(key, what, damage, AbortSignal.any([signal, AbortSignal.timeout(MAKE_DEADLINE_MS)])),
       );
       this.#lastMaking = making.catch(() => {});
       await making;

@@ -6,7 +6,15 @@ import { sleep } from '@fuse/runtime';
 import { runningProcesses } from '@fuse/testing';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openQemuDriver } from '../vmm/qemu/qemu-driver.ts';
-import { newIdentity, runIn, shellIn, TestMachines, testLog, testShape } from '../vmm/test-machines.ts';
+import {
+  newIdentity,
+  runIn,
+  shellIn,
+  TestMachines,
+  testDataDirectory,
+  testLog,
+  testShape,
+} from '../vmm/test-machines.ts';
 import { Templates } from './templates.ts';
 
 /** Quick to make: what is tested here is not how warm a template is. */
@@ -136,7 +144,9 @@ describe('a template', () => {
 
 describe('making that fails', () => {
   it('says why with the end of the console, leaves nothing, and the next try works', async () => {
-    const broken = { ...machines.assets, initramfs: { ...machines.assets.initramfs, path: '/dev/null' } };
+    const path = join(machines.directory, 'no-initramfs');
+    await writeFile(path, '');
+    const broken = { ...machines.assets, initramfs: { ...machines.assets.initramfs, path } };
     await using failing = new Templates({ directory, driver: machines.driver, assets: broken, log: testLog });
     const error = await ensure(failing).catch((each: unknown) => each);
     expect(error).toMatchObject({ code: 'unavailable' });
@@ -163,11 +173,12 @@ describe('making that fails', () => {
       import { openQemuDriver } from ${built('vmm/qemu/qemu-driver.js')};
       import { Templates } from ${built('templates/templates.js')};
       const log = { info() {}, warn() {}, debug() {} };
-      const driver = await openQemuDriver(${JSON.stringify({ dataDirectory: machines.directory, kernelPath: assets.kernel.path })});
+      const driver = await openQemuDriver({ ...${JSON.stringify({ dataDirectory: testDataDirectory, kernelPath: assets.kernel.path })}, log });
       const templates = new Templates({ directory: ${JSON.stringify(directory)}, assets: ${JSON.stringify(assets)}, driver, log });
       setTimeout(() => process.kill(process.pid, 'SIGKILL'), 2500);
       await templates.ensure(${JSON.stringify(image())}, ${JSON.stringify(testShape)});`;
-    await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script]).catch(() => {});
+    const killed = promisify(execFile)(process.execPath, ['--input-type=module', '-e', script]);
+    await expect(killed).rejects.toMatchObject({ signal: 'SIGKILL' });
     const [leftover = ''] = await entries();
     expect(leftover).toMatch(/^\.making-/);
     expect(await driver.adopt(join(directory, leftover, 'vm'))).toBeDefined();

@@ -8,7 +8,7 @@ import { sleep } from '@fuse/runtime';
 import { runningProcesses } from '@fuse/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Vmm } from './driver.ts';
-import { newIdentity, type OpenDriver, runIn, shellIn, TestMachines } from './test-machines.ts';
+import { newIdentity, type OpenDriver, runIn, shellIn, TestMachines, testDataDirectory } from './test-machines.ts';
 
 /** On an idle machine it is well under half of it. */
 const ANSWERS_WITHIN_MS = 2_000;
@@ -262,9 +262,8 @@ export function describeDriver(
         const template = await machines.template();
         const directory = await machines.newDirectory();
         const spec = { ...(await machines.bootSpec(directory)), snapshot: template.snapshot };
-        const dataDirectory = machines.directory;
         const script = `${openDriverScript}
-          const driver = await openDriver(${JSON.stringify({ dataDirectory, kernelPath: spec.kernelPath })});
+          const driver = await openDriver(${JSON.stringify({ dataDirectory: testDataDirectory, kernelPath: spec.kernelPath })});
           const vmm = await driver.restore(${JSON.stringify(spec)});
           process.stdout.write(String(vmm.pid), () => process.exit(0));`;
         const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script]);

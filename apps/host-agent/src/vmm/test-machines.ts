@@ -19,6 +19,8 @@ import type { BootSpec, SnapshotFiles, Vmm, VmmDriver } from './driver.ts';
 import { copyWritableDisk, createWritableDisk } from './machine-disk.ts';
 
 const home = process.env.FUSE_HOME ?? join(homedir(), '.fuse');
+/** Shared by all tests, so that KVM is probed once and templates are made once. */
+export const testDataDirectory = join(home, 'testing');
 export const testShape = { cpus: 1, ram_mb: 256, storage_gb: 1 };
 export const testLog = createLogger({ name: 'test', level: process.env.FUSE_TEST_LOG_LEVEL ?? 'silent' });
 
@@ -56,9 +58,8 @@ export class TestMachines implements AsyncDisposable {
 
   static async open(openDriver: OpenDriver): Promise<TestMachines> {
     const assets = await loadAssets(join(home, 'assets', 'manifest.json'));
-    const dataDirectory = join(home, 'testing');
-    await mkdir(dataDirectory, { recursive: true });
-    const driver = await openDriver({ dataDirectory, kernelPath: assets.kernel.path, log: testLog });
+    await mkdir(testDataDirectory, { recursive: true });
+    const driver = await openDriver({ dataDirectory: testDataDirectory, kernelPath: assets.kernel.path, log: testLog });
     const { path, [Symbol.asyncDispose]: remove } = await temporaryDirectory('fuse-machines-');
     return new TestMachines(driver, assets, path, remove, await resourceSnapshot({ directories: [path] }));
   }
@@ -70,8 +71,9 @@ export class TestMachines implements AsyncDisposable {
   async template(): Promise<Template> {
     if (this.#template === undefined) {
       const { driver, assets } = this;
-      const directory = join(home, 'testing', 'templates');
+      const directory = join(testDataDirectory, 'templates');
       await using templates = new Templates({ directory, driver, assets, log: testLog });
+      await templates.sweep();
       this.#template = await templates.ensure(this.image, testShape);
     }
     return this.#template;

@@ -6,6 +6,7 @@
  */
 import { GUEST_PORT_NAME } from '@fuse/host-protocol';
 import type { MachineShape } from '../driver.ts';
+import { hostTscKhz } from './host-tsc.ts';
 
 export type Accelerator = 'kvm' | 'tcg';
 
@@ -46,10 +47,12 @@ const commonKernelArguments = 'console=ttyS0 quiet panic=-1 random.trust_cpu=on 
  * on allocation and checking all copies is slow without hardware. TCG's clock is the host's, so the TSC needs no watchdog, which on a busy host finds
  * it wanting and turns to a timer that costs a trap each time it is read.
  */
-const kernelArguments: Record<Accelerator, string> = {
-  kvm: commonKernelArguments,
-  tcg: `${commonKernelArguments} norandmaps mitigations=off init_on_alloc=0 hardened_usercopy=off tsc=reliable`,
-};
+function kernelArguments(accelerator: Accelerator): string {
+  if (accelerator === 'kvm') return commonKernelArguments;
+  const khz = hostTscKhz();
+  const clock = khz === undefined ? 'tsc=reliable' : `tsc=reliable tsc_early_khz=${khz}`;
+  return `${commonKernelArguments} norandmaps mitigations=off init_on_alloc=0 hardened_usercopy=off ${clock}`;
+}
 
 export interface QemuMachine {
   accelerator: Accelerator;
@@ -122,7 +125,7 @@ export function bootArguments(machine: QemuMachine, kernel: QemuKernel): string[
     ...machineArguments(machine),
     ...['-kernel', kernel.kernelPath],
     ...['-initrd', kernel.initramfsPath],
-    ...['-append', kernelArguments[machine.accelerator]],
+    ...['-append', kernelArguments(machine.accelerator)],
   ];
 }
 
@@ -146,7 +149,7 @@ export function probeArguments(accelerator: Accelerator, kernelPath: string, con
     ...['-chardev', `file,id=console,path=${quoted(consolePath)}`],
     ...['-device', 'isa-serial,chardev=console'],
     ...['-kernel', kernelPath],
-    ...['-append', kernelArguments[accelerator]],
+    ...['-append', kernelArguments(accelerator)],
   ];
 }
 
@@ -160,5 +163,5 @@ export function machineFingerprint(accelerator: Accelerator): string {
     imagePath: '',
     writableDiskPath: '',
   });
-  return [...machine, kernelArguments[accelerator]].join(' ');
+  return [...machine, kernelArguments(accelerator)].join(' ');
 }
