@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { sleep } from '@fuse/runtime';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { streamsOf, TestHost } from './vms/test-host.ts';
 
 const program = fileURLToPath(new URL('../bin/fuse-host-agent.js', import.meta.url));
@@ -13,10 +13,12 @@ beforeAll(async () => {
   host = await TestHost.open();
   await host.stop();
 });
-afterAll(async () => {
-  child?.kill('SIGKILL');
-  await host[Symbol.asyncDispose]();
+afterEach(async () => {
+  if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  child.kill('SIGKILL');
+  await once(child, 'exit');
 });
+afterAll(() => host[Symbol.asyncDispose]());
 
 async function startProgram(): Promise<ChildProcess> {
   const started = spawn(process.execPath, [program], { env: host.environment, stdio: ['ignore', 'pipe', 'pipe'] });
