@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -41,9 +40,9 @@ func main() {
 		os.Exit(2)
 	}
 	boot.IgnoreSignals()
-	runtime.GOMAXPROCS(min(runtime.NumCPU(), 2))
 	debug.SetMemoryLimit(agentMemoryBytes)
 	err := boot.Early()
+	boot.CalmScheduler()
 	logger := log.New(kernelLog(), "fused: ", 0)
 	if err == nil {
 		err = run(logger)
@@ -105,7 +104,7 @@ func newRegistry(machine *boot.Machine) (*exec.Registry, error) {
 	return exec.NewRegistry(exec.Options{
 		Forker:            &exec.Forker{Reaper: reaper.Start(), OOMScore: machine.OOMScore},
 		NewGroup:          func() (exec.Group, error) { return tree.New() },
-		Users:             accounts.System,
+		Users:             accounts.NewDirectory(accounts.System),
 		OutputBudgetBytes: min(max(memory.Total/outputShare, outputMinBytes), outputMaxBytes),
 	}), nil
 }

@@ -31,8 +31,8 @@ type Files struct{ Passwd, Group string }
 
 var System = Files{Passwd: "/etc/passwd", Group: "/etc/group"}
 
-// Lookup finds a user by name or by decimal uid; "" is root. A uid without an entry is a user of that uid and gid; root exists always.
-func (f Files) Lookup(user string) (Account, error) {
+// find finds a user by name or by decimal uid; "" is root. A uid without an entry is a user of that uid and gid; root exists always.
+func (f Files) find(user string) (Account, error) {
 	if user == "" {
 		user = "root"
 	}

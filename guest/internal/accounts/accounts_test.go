@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -8,15 +9,20 @@ import (
 	"testing"
 )
 
-func write(t *testing.T, passwd, group string) Files {
+func files(t *testing.T, passwd, group string) Files {
 	t.Helper()
-	files := Files{Passwd: filepath.Join(t.TempDir(), "passwd"), Group: filepath.Join(t.TempDir(), "group")}
-	for name, text := range map[string]string{files.Passwd: passwd, files.Group: group} {
+	made := Files{Passwd: filepath.Join(t.TempDir(), "passwd"), Group: filepath.Join(t.TempDir(), "group")}
+	for name, text := range map[string]string{made.Passwd: passwd, made.Group: group} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return files
+	return made
+}
+
+func write(t *testing.T, passwd, group string) *Directory {
+	t.Helper()
+	return NewDirectory(files(t, passwd, group))
 }
 
 const (
@@ -25,10 +31,10 @@ const (
 )
 
 func TestAUserIsFoundByNameAndByNumberWithItsGroups(t *testing.T) {
-	files := write(t, passwd, group)
+	directory := write(t, passwd, group)
 	want := Account{Name: "dev", UID: 1000, GID: 1001, Groups: []uint32{1001, 27}, Home: "/home/dev"}
 	for _, user := range []string{"dev", "1000"} {
-		if got, err := files.Lookup(user); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := directory.Lookup(user); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", user, got, err)
 		}
 	}
@@ -42,7 +48,7 @@ func TestNobodyNamedIsRoot(t *testing.T) {
 }
 
 func TestRootExistsWithoutAnyFile(t *testing.T) {
-	got, err := Files{Passwd: "/nonexistent", Group: "/nonexistent"}.Lookup("root")
+	got, err := NewDirectory(Files{Passwd: "/nonexistent", Group: "/nonexistent"}).Lookup("root")
 	if err != nil || got.UID != 0 || got.Home != "/root" {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -56,9 +62,9 @@ func TestANumberWithoutAnEntryIsAUserOfItsOwn(t *testing.T) {
 }
 
 func TestUnknownNamesAndImpossibleNumbersAreRefused(t *testing.T) {
-	files := write(t, passwd, group)
+	directory := write(t, passwd, group)
 	for _, user := range []string{"nobody2", "broken", "-1", "4294967295", "4294967296", "1e3", "dev:x"} {
-		if got, err := files.Lookup(user); err == nil {
+		if got, err := directory.Lookup(user); err == nil {
 			t.Errorf("%q is %+v", user, got)
 		}
 	}
@@ -71,9 +77,27 @@ func TestAHomeThatIsNoPathIsTheRoot(t *testing.T) {
 }
 
 func TestFilesThatNeverEndAreNotRead(t *testing.T) {
-	files := Files{Passwd: "/dev/zero", Group: "/dev/zero"}
-	if got, err := files.Lookup("0"); err != nil || got.UID != 0 {
+	if got, err := NewDirectory(Files{Passwd: "/dev/zero", Group: "/dev/zero"}).Lookup("0"); err != nil || got.UID != 0 {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestAChangedFileIsReadAgain(t *testing.T) {
+	made := files(t, passwd, group)
+	directory := NewDirectory(made)
+	for uid, name := range []string{"zero", "one", "two"} {
+		line := fmt.Sprintf("someone:x:%d:%d::/home/%s:/bin/sh\n", uid, uid, name)
+		if err := os.WriteFile(made.Passwd+".new", []byte(line), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(made.Passwd+".new", made.Passwd); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if got, err := directory.Lookup("someone"); err != nil || got.UID != uint32(uid) || got.Home != "/home/"+name {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ const sweepInterval = 500 * time.Millisecond
 type Tree struct {
 	execs    int // descriptor of fuse/
 	sequence atomic.Int64
+	spare    chan *Group
 
 	mu        sync.Mutex
 	lingering map[*Group]struct{}
@@ -66,7 +67,9 @@ func NewTree(root int, limits Limits) (*Tree, error) {
 			return nil, err
 		}
 	}
-	return &Tree{execs: execs, lingering: map[*Group]struct{}{}}, nil
+	t := &Tree{execs: execs, spare: make(chan *Group, 1), lingering: map[*Group]struct{}{}}
+	t.prepare()
+	return t, nil
 }
 
 // Group is the cgroup of one exec.
@@ -79,7 +82,33 @@ type Group struct {
 	closed bool
 }
 
+// New returns an empty group: one that was made ahead, when there is one.
 func (t *Tree) New() (*Group, error) {
+	select {
+	case spare := <-t.spare:
+		return spare, nil
+	default:
+		return t.make()
+	}
+}
+
+// prepare makes a group ahead. Under emulation that takes a good part of a short command's time.
+func (t *Tree) prepare() {
+	if len(t.spare) > 0 {
+		return
+	}
+	group, err := t.make()
+	if err != nil {
+		return // the next New says why
+	}
+	select {
+	case t.spare <- group:
+	default:
+		group.remove()
+	}
+}
+
+func (t *Tree) make() (*Group, error) {
 	name := strconv.FormatInt(t.sequence.Add(1), 10)
 	dir, err := makeDir(t.execs, name)
 	if err != nil {
@@ -118,10 +147,11 @@ func (g *Group) OOMKills() int64 {
 
 // Release removes the group as soon as it is empty.
 func (g *Group) Release() {
+	t := g.tree
+	defer t.prepare()
 	if g.remove() {
 		return
 	}
-	t := g.tree
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.lingering) == 0 {

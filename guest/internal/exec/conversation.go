@@ -133,11 +133,15 @@ func (c *Conversation) talk(offset int64) error {
 			return err
 		}
 		offset += int64(n)
-		if !c.exec.ring.pending(offset) {
+		pending, ended := c.exec.ring.ahead(offset)
+		switch {
+		case ended:
+			return nil // the end of the response flushes it
+		case !pending:
 			if err := c.out.Flush(); err != nil {
 				return err
 			}
-		} else if len(buffer) < sendChunkBytes {
+		case len(buffer) < sendChunkBytes:
 			buffer = make([]byte, sendChunkBytes)
 		}
 	}

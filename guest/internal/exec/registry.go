@@ -1,9 +1,12 @@
 package exec
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"fuse/guest/internal/accounts"
 	"fuse/guest/internal/fault"
@@ -21,7 +24,7 @@ var validID = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 type Registry struct {
 	forker   *Forker
 	newGroup func() (Group, error)
-	users    accounts.Files
+	users    *accounts.Directory
 	budget   *budget
 
 	mu      sync.Mutex
@@ -41,7 +44,7 @@ type entry struct {
 type Options struct {
 	Forker   *Forker
 	NewGroup func() (Group, error)
-	Users    accounts.Files
+	Users    *accounts.Directory
 	// OutputBudgetBytes bounds unacknowledged output of all execs together.
 	OutputBudgetBytes int64
 }
@@ -110,9 +113,16 @@ func (r *Registry) launch(e *entry, spec protocol.ExecSpec) (*Exec, error) {
 		return nil, err
 	}
 	p, err := r.forker.start(c, group, spec.Stdin)
+	if errors.Is(err, unix.ENODEV) { // the guest has removed a cgroup that was made ahead
+		group.Release()
+		if group, err = r.newGroup(); err != nil {
+			return nil, err
+		}
+		p, err = r.forker.start(c, group, spec.Stdin)
+	}
 	if err != nil {
 		group.Release()
-		return nil, err
+		return nil, startFailure(c, err)
 	}
 	started := newExec(e.id, spec, p, group, r.forker.Reaper, r.budget)
 	go func() {

@@ -171,11 +171,11 @@ func (r *ring) read(ctx context.Context, offset int64, dst []byte) (int, error) 
 	}
 }
 
-// pending tells whether bytes from offset on are there to be read without waiting.
-func (r *ring) pending(offset int64) bool {
+// ahead tells whether bytes from offset on are there to be read without waiting, and whether none will follow offset.
+func (r *ring) ahead(offset int64) (pending, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return offset < r.end
+	return offset < r.end, r.finished && offset == r.end
 }
 
 func (r *ring) offsets() (start, end int64) {

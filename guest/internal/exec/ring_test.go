@@ -30,7 +30,7 @@ func readAll(t *testing.T, r *ring, offset int64) []byte {
 	t.Helper()
 	var all []byte
 	buffer := make([]byte, 1000)
-	for r.pending(offset) {
+	for pending, _ := r.ahead(offset); pending; pending, _ = r.ahead(offset) {
 		n, err := r.read(context.Background(), offset, buffer)
 		if err != nil {
 			t.Fatal(err)

@@ -55,7 +55,7 @@ type command struct {
 	account accounts.Account
 }
 
-func resolve(spec protocol.ExecSpec, users accounts.Files) (command, error) {
+func resolve(spec protocol.ExecSpec, users *accounts.Directory) (command, error) {
 	account, err := users.Lookup(spec.User)
 	if err != nil {
 		return command{}, execFailed(spec.Argv[0], "%v", err)

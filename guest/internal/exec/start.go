@@ -92,6 +92,7 @@ type Forker struct {
 	OOMScore *os.File
 }
 
+// start returns the kernel's own error when there is one.
 func (f *Forker) start(c command, group Group, withStdin bool) (*process, error) {
 	ends, err := openPipes(withStdin)
 	defer ends.close()
@@ -131,7 +132,7 @@ func (f *Forker) start(c command, group Group, withStdin bool) (*process, error)
 	})
 	if err != nil {
 		p.closeFiles()
-		return nil, startFailure(c, err)
+		return nil, err
 	}
 	return p, nil
 }

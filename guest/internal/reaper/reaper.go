@@ -4,8 +4,9 @@
 package reaper
 
 import (
+	"os"
+	"os/signal"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,17 +14,21 @@ import (
 type Status = unix.WaitStatus
 
 type Reaper struct {
-	mu       sync.Mutex
-	waiting  map[int]chan Status
-	children *sync.Cond
-	forks    int
+	mu      sync.Mutex
+	waiting map[int]chan Status
 }
 
-// Start runs the reaper for the life of the process.
+// Start runs the reaper for the life of the process. It goes by SIGCHLD: a thread that blocks in wait would hold up all others of a
+// process that has one processor until the Go scheduler notices.
 func Start() *Reaper {
 	r := &Reaper{waiting: map[int]chan Status{}}
-	r.children = sync.NewCond(&r.mu)
-	go r.loop()
+	deaths := make(chan os.Signal, 1)
+	signal.Notify(deaths, unix.SIGCHLD)
+	go func() {
+		for range deaths {
+			r.reap()
+		}
+	}()
 	return r
 }
 
@@ -38,8 +43,6 @@ func (r *Reaper) Fork(fork func() (int, error)) (int, <-chan Status, error) {
 	}
 	ended := make(chan Status, 1)
 	r.waiting[pid] = ended
-	r.forks++
-	r.children.Broadcast()
 	return pid, ended, nil
 }
 
@@ -53,49 +56,27 @@ func (r *Reaper) Signal(pid int, signal unix.Signal) error {
 	return unix.Kill(-pid, signal)
 }
 
-func (r *Reaper) loop() {
-	for {
-		r.mu.Lock()
-		seen := r.forks
-		r.mu.Unlock()
-		// WNOWAIT leaves the zombie, and so its pid, in place until the lock is held.
-		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		switch err {
-		case nil:
-			r.reap()
-		case unix.EINTR:
-		case unix.ECHILD:
-			r.awaitFork(seen)
-		default:
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-}
-
-// awaitFork blocks until something was forked after `seen` was read. Without children there can be no orphans either.
-func (r *Reaper) awaitFork(seen int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.forks == seen {
-		r.children.Wait()
-	}
-}
-
+// reap takes every zombie that there is: one signal may stand for many deaths.
 func (r *Reaper) reap() {
+	for r.reapOne() {
+	}
+}
+
+// reapOne holds the lock across wait and dispatch, and only for one zombie, so that forks get their turn in a flood of orphans.
+func (r *Reaper) reapOne() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for {
-		var status Status
-		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || pid <= 0 {
-			return
-		}
-		if ended, ours := r.waiting[pid]; ours {
-			delete(r.waiting, pid)
-			ended <- status
-		}
+	var status Status
+	pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+	if err == unix.EINTR {
+		return true
 	}
+	if err != nil || pid <= 0 {
+		return false
+	}
+	if ended, ours := r.waiting[pid]; ours {
+		delete(r.waiting, pid)
+		ended <- status
+	}
+	return true
 }

@@ -100,7 +100,7 @@ func newGuest(t *testing.T) *guest {
 	registry := exec.NewRegistry(exec.Options{
 		Forker:            &exec.Forker{Reaper: children()},
 		NewGroup:          func() (exec.Group, error) { groups.Add(1); return family{&groups}, nil },
-		Users:             accounts.System,
+		Users:             accounts.NewDirectory(accounts.System),
 		OutputBudgetBytes: 64 << 20,
 	})
 	socket := filepath.Join(t.TempDir(), "guest.sock")
