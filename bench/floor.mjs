@@ -15,11 +15,17 @@ import { connect } from 'node:net';
 import { cpus, homedir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { openQemuDriver } from '../apps/host-agent/dist/vmm/qemu/qemu-driver.js';
-import { GUEST_SOCKET, MEMORY_FILE, QEMU_PROGRAM, QMP_SOCKET, restoreArguments } from '../apps/host-agent/dist/vmm/qemu/command-line.js';
-import { copyWritableDisk } from '../apps/host-agent/dist/vmm/machine-disk.js';
 import { imageNamed, loadAssets } from '../apps/host-agent/dist/images/assets.js';
 import { Templates } from '../apps/host-agent/dist/templates/templates.js';
+import { copyWritableDisk } from '../apps/host-agent/dist/vmm/machine-disk.js';
+import {
+  GUEST_SOCKET,
+  MEMORY_FILE,
+  QEMU_PROGRAM,
+  QMP_SOCKET,
+  restoreArguments,
+} from '../apps/host-agent/dist/vmm/qemu/command-line.js';
+import { openQemuDriver } from '../apps/host-agent/dist/vmm/qemu/qemu-driver.js';
 import { encodeFrame, FrameParser, frameType } from '../packages/contract/dist/index.js';
 import { GUEST_GREETING } from '../packages/host-protocol/dist/index.js';
 import { createLogger } from '../packages/runtime/dist/index.js';
@@ -193,7 +199,13 @@ function report() {
     sorted[Math.min(sorted.length - 1, Math.ceil(q * sorted.length) - 1)];
   const rows = phases.map((phase) => {
     const sorted = samples[phase].toSorted((one, other) => one - other);
-    return { phase, p50: quantile(sorted, 0.5), p95: quantile(sorted, 0.95), p99: quantile(sorted, 0.99), min: sorted[0] };
+    return {
+      phase,
+      p50: quantile(sorted, 0.5),
+      p95: quantile(sorted, 0.95),
+      p99: quantile(sorted, 0.99),
+      min: sorted[0],
+    };
   });
   if (values.json) {
     process.stdout.write(`${JSON.stringify({ n: Number(values.n), accelerator: driver.accelerator, shape, rows })}\n`);

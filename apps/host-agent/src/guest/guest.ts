@@ -6,7 +6,6 @@
 import type { Readable } from 'node:stream';
 import type {
   ExecSpec,
-  GuestExecExit,
   GuestExecStatus,
   GuestFileWritten,
   GuestGlobRequest,
@@ -46,5 +45,3 @@ export interface Guest extends AsyncDisposable {
   glob(request: GuestGlobRequest, signal?: AbortSignal): Promise<GuestGlobResult>;
   sync(signal?: AbortSignal): Promise<void>;
 }
-
-export type { GuestExecExit };
