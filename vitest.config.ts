@@ -14,7 +14,7 @@ export default defineConfig({
           name: 'unit',
           include: ['{apps,packages,bench}/**/*.test.ts', 'scripts/**/*.test.mjs'],
           exclude: [...never, ...realVm],
-          testTimeout: 20_000,
+          testTimeout: 60_000,
         },
       },
       {
