@@ -24,7 +24,9 @@ type fileVersion struct {
 	changed       unix.Timespec
 }
 
-func NewDirectory(files Files) *Directory { return &Directory{files: files, known: map[string]Account{}} }
+func NewDirectory(files Files) *Directory {
+	return &Directory{files: files, known: map[string]Account{}}
+}
 
 // Lookup finds a user by name or by decimal uid; "" is root. A uid without an entry is a user of that uid and gid; root exists always.
 func (d *Directory) Lookup(user string) (Account, error) {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,10 +21,13 @@ const (
 	noisyPipeBytes  = 256 << 10
 	discardInterval = 25 * time.Millisecond
 	// A command that writes a few bytes at a time would wake the agent, the channel and the host for each write. So what comes after a pause
-	// is forwarded at once, and while small pieces keep coming, the pipe is left to gather them for this long.
-	gatherInterval = 4 * time.Millisecond
-	gatherBelow    = 8 << 10
+	// is forwarded at once, and while small pieces keep coming, the pipe is left to gather them, each time for longer.
+	gatherFirst = 2 * time.Millisecond
+	gatherMost  = 32 * time.Millisecond
+	gatherBelow = 8 << 10
 )
+
+var errLeaderEnded = errors.New("the leader has ended")
 
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpMaxBytes]byte) }}
 
@@ -34,60 +36,62 @@ var pumpBuffers = sync.Pool{New: func() any { return new([pumpMaxBytes]byte) }}
 // until the last of them is gone.
 type pump struct {
 	kind    frames.Type
-	pipe    *os.File
+	pipe    int
 	ring    *ring
 	bytes   int64 // forwarded; read it after drained is closed
 	drained chan struct{}
 	ended   chan struct{} // closed by finish
 }
 
-func startPump(kind frames.Type, pipe *os.File, to *ring) *pump {
+// startPump takes the pipe over: a descriptor that does not block.
+func startPump(kind frames.Type, pipe int, to *ring) *pump {
 	p := &pump{kind: kind, pipe: pipe, ring: to, drained: make(chan struct{}), ended: make(chan struct{})}
 	go p.run()
 	return p
 }
 
 // finish tells the pump that the leader has ended.
-func (p *pump) finish() {
-	close(p.ended)
-	p.pipe.SetReadDeadline(time.Unix(1, 0))
+func (p *pump) finish() { close(p.ended) }
+
+// gathering is the state of one pump's waiting for more.
+type gathering struct {
+	interval time.Duration
+	lastRead time.Time
 }
 
 // gather waits while a command writes small pieces in quick succession; not longer than it lives.
-func (p *pump) gather(n int, lastRead time.Time) {
-	if n >= gatherBelow || time.Since(lastRead) > 2*gatherInterval {
-		return
+func (p *pump) gather(n int, state *gathering) {
+	if n >= gatherBelow || time.Since(state.lastRead) > 2*state.interval+gatherFirst {
+		state.interval = gatherFirst
+	} else {
+		timer := time.NewTimer(state.interval)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-p.ended:
+		}
+		state.interval = min(2*state.interval, gatherMost)
 	}
-	timer := time.NewTimer(gatherInterval)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.ended:
-	}
+	state.lastRead = time.Now()
 }
 
 func (p *pump) run() {
-	defer p.pipe.Close()
-	raw, err := p.pipe.SyscallConn()
-	if err != nil {
-		close(p.drained)
-		return
-	}
-	err = p.forward(raw, true, -1)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		p.pipe.SetReadDeadline(time.Time{})
-		err = p.forward(raw, false, p.queued(raw))
+	defer unix.Close(p.pipe)
+	err := p.forward(true, -1)
+	if errors.Is(err, errLeaderEnded) {
+		err = p.forward(false, p.queued())
 	}
 	close(p.drained)
 	if err == nil || errors.Is(err, errAbandoned) {
-		p.discard(raw)
+		p.discard()
 	}
 }
 
-// forward moves bytes until the pipe ends (io.EOF), a deadline passes, or, unless it is to wait, `limit` bytes are through (nil).
-func (p *pump) forward(raw syscall.RawConn, wait bool, limit int) error {
+// forward moves bytes until the pipe ends (io.EOF), the leader has ended (errLeaderEnded), or, unless it is to wait, `limit` bytes are
+// through (nil).
+func (p *pump) forward(wait bool, limit int) error {
 	size := pumpFirstBytes
-	lastRead := time.Time{}
+	state := gathering{interval: gatherFirst}
 	for limit != 0 {
 		room, err := p.ring.reserve(size)
 		if err != nil {
@@ -97,7 +101,7 @@ func (p *pump) forward(raw syscall.RawConn, wait bool, limit int) error {
 		if limit > 0 {
 			most = min(most, limit)
 		}
-		n, err := p.forwardOnce(raw, room, most, wait)
+		n, err := p.forwardOnce(room, most, wait)
 		if err != nil {
 			return err
 		}
@@ -108,44 +112,49 @@ func (p *pump) forward(raw syscall.RawConn, wait bool, limit int) error {
 			limit -= n
 		}
 		if wait {
-			p.gather(n, lastRead)
-			lastRead = time.Now()
+			p.gather(n, &state)
 		}
 	}
 	return nil
 }
 
 // forwardOnce reads at most `most` bytes into the `room` that was reserved for them.
-func (p *pump) forwardOnce(raw syscall.RawConn, room, most int, wait bool) (int, error) {
-	var n int
-	var readErr error
-	var payload []byte
-	buffer := (*[pumpMaxBytes]byte)(nil)
-	waitErr := raw.Read(func(fd uintptr) bool {
-		buffer = pumpBuffers.Get().(*[pumpMaxBytes]byte)
-		n, readErr = readPipe(int(fd), buffer[:most])
-		if readErr == unix.EAGAIN && wait {
-			pumpBuffers.Put(buffer)
-			buffer = nil
-			return false
+func (p *pump) forwardOnce(room, most int, wait bool) (int, error) {
+	for {
+		if wait && p.leaderEnded() {
+			p.ring.commit(room, p.kind, nil)
+			return 0, errLeaderEnded
 		}
-		payload = buffer[:n]
-		return true
-	})
-	p.ring.commit(room, p.kind, payload)
-	if buffer != nil {
+		buffer := pumpBuffers.Get().(*[pumpMaxBytes]byte)
+		n, err := readPipe(p.pipe, buffer[:most])
+		if err == unix.EAGAIN && wait {
+			pumpBuffers.Put(buffer)
+			if _, err := pipesReady().wait(p.pipe, p.ended); err != nil {
+				p.ring.commit(room, p.kind, nil)
+				return 0, err
+			}
+			continue
+		}
+		p.ring.commit(room, p.kind, buffer[:n])
 		pumpBuffers.Put(buffer)
+		p.bytes += int64(n)
+		switch {
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
 	}
-	p.bytes += int64(len(payload))
-	switch {
-	case waitErr != nil:
-		return 0, waitErr
-	case readErr != nil:
-		return 0, readErr
-	case n == 0:
-		return 0, io.EOF
+}
+
+func (p *pump) leaderEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
 	}
-	return n, nil
 }
 
 func readPipe(fd int, buffer []byte) (int, error) {
@@ -159,35 +168,36 @@ func readPipe(fd int, buffer []byte) (int, error) {
 }
 
 // queued is the number of bytes in the pipe now.
-func (p *pump) queued(raw syscall.RawConn) int {
-	size := 0
-	raw.Control(func(fd uintptr) {
-		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
-			size = n
-		}
-	})
+func (p *pump) queued() int {
+	size, err := unix.IoctlGetInt(p.pipe, unix.TIOCINQ)
+	if err != nil {
+		return 0
+	}
 	return size
 }
 
 // discard drops what comes, without copying it, until no writer is left.
-func (p *pump) discard(raw syscall.RawConn) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+func (p *pump) discard() {
+	null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
-	defer null.Close()
+	defer unix.Close(null)
 	for {
-		n := int64(0)
-		err := raw.Read(func(fd uintptr) bool {
-			var spliceErr error
-			n, spliceErr = unix.Splice(int(fd), nil, int(null.Fd()), nil, noisyPipeBytes, unix.SPLICE_F_NONBLOCK)
-			return spliceErr != unix.EAGAIN && spliceErr != unix.EINTR
-		})
-		if err != nil || n <= 0 {
+		n, err := unix.Splice(p.pipe, nil, null, nil, noisyPipeBytes, unix.SPLICE_F_NONBLOCK)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			if _, err := pipesReady().wait(p.pipe, nil); err != nil {
+				return
+			}
+			continue
+		case err != nil || n <= 0:
 			return
 		}
 		if n >= noisyBytes {
-			raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, noisyPipeBytes) })
+			_, _ = unix.FcntlInt(uintptr(p.pipe), unix.F_SETPIPE_SZ, noisyPipeBytes)
 		}
 		time.Sleep(discardInterval)
 	}

@@ -25,7 +25,7 @@ type process struct {
 	pid            int
 	ended          <-chan reaper.Status
 	stdin          *os.File // nil without stdin
-	stdout, stderr *os.File
+	stdout, stderr int      // do not block
 }
 
 // pipes are the descriptors of both sides until the fork.
@@ -71,16 +71,25 @@ func closeFD(fd *int) {
 	}
 }
 
-// file hands the agent's end over to the runtime's poller.
-func (p *pipes) file(i int, name string) (*os.File, error) {
+// take gives the agent's end away as a descriptor that does not block; negative when there is none.
+func (p *pipes) take(i int) (int, error) {
 	fd := p.agent[i]
 	if fd < 0 {
-		return nil, nil
+		return -1, nil
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, err
+		return -1, err
 	}
 	p.agent[i] = -1
+	return fd, nil
+}
+
+// file hands the agent's end over to the runtime's poller.
+func (p *pipes) file(i int, name string) (*os.File, error) {
+	fd, err := p.take(i)
+	if err != nil || fd < 0 {
+		return nil, err
+	}
 	return os.NewFile(uintptr(fd), name), nil
 }
 
@@ -113,15 +122,15 @@ func (f *Forker) start(c command, group Group, withStdin bool) (*process, error)
 	if fd := group.FD(); fd >= 0 {
 		attributes.Sys.UseCgroupFD, attributes.Sys.CgroupFD = true, fd
 	}
-	p := &process{}
+	p := &process{stdout: -1, stderr: -1}
 	if p.stdin, err = ends.file(0, "stdin"); err != nil {
 		return nil, err
 	}
-	if p.stdout, err = ends.file(1, "stdout"); err != nil {
+	if p.stdout, err = ends.take(1); err != nil {
 		p.closeFiles()
 		return nil, err
 	}
-	if p.stderr, err = ends.file(2, "stderr"); err != nil {
+	if p.stderr, err = ends.take(2); err != nil {
 		p.closeFiles()
 		return nil, err
 	}
@@ -144,9 +153,9 @@ func (f *Forker) scoreOOM(value string) {
 }
 
 func (p *process) closeFiles() {
-	for _, file := range []*os.File{p.stdin, p.stdout, p.stderr} {
-		if file != nil {
-			file.Close()
-		}
+	if p.stdin != nil {
+		p.stdin.Close()
 	}
+	closeFD(&p.stdout)
+	closeFD(&p.stderr)
 }
