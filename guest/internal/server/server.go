@@ -16,10 +16,11 @@ import (
 
 const (
 	maxJSONBytes = 4 << 20
-	// The sum of all streams' windows, so that execs whose stdin nobody reads cannot stop the others.
-	connectionWindowBytes = maxStreams * streamWindowBytes
+	// Every exec that the host follows is a stream; beyond these, requests of the host would wait for one to end.
+	maxStreams = 1000
+	// Hundreds of execs whose stdin nobody reads must not use up the connection's window, or no other request comes through.
 	streamWindowBytes     = 256 << 10
-	maxStreams            = 250
+	connectionWindowBytes = 256 * streamWindowBytes
 	maxFrameBytes         = 64 << 10
 	maxHeaderBytes        = 64 << 10
 )
