@@ -1,7 +1,7 @@
 /** The QEMU driver: KVM where a probe boot works, software emulation (TCG) elsewhere. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { type FileHandle, link, open, symlink, truncate, writeFile } from 'node:fs/promises';
+import { type FileHandle, link, open, readFile, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
@@ -42,6 +42,7 @@ class QemuDriver implements VmmDriver {
   readonly name = 'qemu';
   readonly accelerator: Accelerator;
   readonly #version: string;
+  #fingerprint: string | undefined;
 
   constructor(accelerator: Accelerator, version: string) {
     this.accelerator = accelerator;
@@ -49,7 +50,14 @@ class QemuDriver implements VmmDriver {
   }
 
   async fingerprint(): Promise<string> {
+    this.#fingerprint ??= await this.#computeFingerprint();
+    return this.#fingerprint;
+  }
+
+  async #computeFingerprint(): Promise<string> {
     const hash = createHash('sha256').update(this.#version).update(machineFingerprint(this.accelerator));
+    // Under KVM the guest has seen what the host's CPU can do, and goes on to use it.
+    if (this.accelerator === 'kvm') hash.update(await hostCpu());
     return `qemu-${this.accelerator}-${hash.digest('hex').slice(0, 16)}`;
   }
 
@@ -146,6 +154,14 @@ async function linkTo(existing: string, path: string): Promise<void> {
     if ((error as NodeJS.ErrnoException).code !== 'EXDEV') throw error;
     await symlink(existing, path);
   }
+}
+
+async function hostCpu(): Promise<string> {
+  const lines = (await readFile('/proc/cpuinfo', 'utf8')).split('\n');
+  return lines
+    .filter((line) => /^(vendor_id|model name|flags)\s*:/.test(line))
+    .slice(0, 3)
+    .join('\n');
 }
 
 async function qemuVersion(): Promise<string> {
