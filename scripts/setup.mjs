@@ -29,7 +29,7 @@ import { buildTypeScript, PROGRAMS } from './setup/typescript.mjs';
 export async function setUp(signal, { packages = [], projects = PROGRAMS, addTasks } = {}) {
   const startedAt = performance.now();
   process.stderr.write(`Setting up (${homePath})\n`);
-  const changed = await withSetupLock(signal, async () => {
+  const changed = await withSetupLock(homePath, signal, async () => {
     await removeHalfMade();
     const tasks = new Tasks(signal);
     const go = await goPackageToInstall();
