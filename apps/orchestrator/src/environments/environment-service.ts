@@ -49,7 +49,11 @@ export class EnvironmentService implements AsyncDisposable {
         details: { reason: 'no_room' },
         retryAfterSeconds: 5,
       });
-    throw invalidField(field, `there is no image "${image}"`, `Images that exist: ${known.join(', ')}.`);
+    throw invalidField(
+      field,
+      `there is no image "${image}", only ${known.join(', ')}`,
+      `Images that exist: ${known.join(', ')}.`,
+    );
   }
 
   /** Whether the shape fits now, later or never; reserves nothing. */

@@ -6,6 +6,7 @@
 import { AppError } from '@fuse/contract';
 import type { CreateVm } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
+import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { isGone } from './environment.ts';
@@ -27,22 +28,25 @@ export interface StartOptions {
   start?: CreateVm['start'];
   /** The caller holds the lease of the run that it belongs to: that is what keeps others away. */
   heldByRun?: boolean;
+  /** Part of the transaction that makes it `running`. */
+  onRunning?: (tx: Tx) => Promise<void>;
 }
 
 export async function startEnvironment(
   context: EnvironmentContext,
   uid: string,
-  { signal, start, heldByRun = false }: StartOptions,
+  options: StartOptions,
 ): Promise<EnvironmentRow> {
+  const { signal, heldByRun = false } = options;
   for (;;) {
     const row = await environmentByUid(context.db.query, uid);
     if (row === undefined || isGone(row.state) || row.state === 'destroying') throw goneMeanwhile(row);
     if (row.state !== 'provisioning') return row;
-    if (heldByRun) return boot(context, row, { signal, start });
+    if (heldByRun) return boot(context, row, options);
     const isOurs =
       row.lease_owner === context.owner ||
       (await takeLease(context.db.query, uid, context.owner, context.startLeaseMs));
-    if (isOurs) return leased(context, row, () => boot(context, row, { signal, start }));
+    if (isOurs) return leased(context, row, () => boot(context, row, options));
     await sleep(LOOK_AGAIN_MS, signal);
   }
 }
@@ -67,7 +71,7 @@ async function leased<T>(context: EnvironmentContext, row: EnvironmentRow, work:
 async function boot(
   context: EnvironmentContext,
   row: EnvironmentRow,
-  { signal, start }: StartOptions,
+  { signal, start, onRunning }: StartOptions,
 ): Promise<EnvironmentRow> {
   try {
     await createVm(context, row, { signal, start });
@@ -77,7 +81,7 @@ async function boot(
     else await giveUpIfStarting(context, row.uid, reasonOf(error, signal));
     throw startError(row, error, signal);
   }
-  return confirmRunning(context, row);
+  return confirmRunning(context, row, onRunning);
 }
 
 async function createVm(context: EnvironmentContext, row: EnvironmentRow, { signal, start }: StartOptions) {
@@ -103,8 +107,16 @@ async function createVm(context: EnvironmentContext, row: EnvironmentRow, { sign
 }
 
 /** The VM is up: make that the truth, or take the VM down when somebody decided otherwise meanwhile. */
-async function confirmRunning(context: EnvironmentContext, row: EnvironmentRow): Promise<EnvironmentRow> {
-  const running = await context.db.transaction((tx) => transition(tx, row, 'running'));
+async function confirmRunning(
+  context: EnvironmentContext,
+  row: EnvironmentRow,
+  onRunning: StartOptions['onRunning'],
+): Promise<EnvironmentRow> {
+  const running = await context.db.transaction(async (tx) => {
+    const changed = await transition(tx, row, 'running');
+    if (changed !== undefined) await onRunning?.(tx);
+    return changed;
+  });
   if (running !== undefined) return running;
   const now = await environmentByUid(context.db.query, row.uid);
   if (now?.state === 'running') return now;

@@ -256,6 +256,7 @@ describe.each(engines)('the life of a run on %s', (engine) => {
       const { held, release } = holdCalls('POST', /\/outputs$/);
       const created = await create(system.call, { shell: 'echo x > r.txt; echo out', outputs: ['*'] });
       await held;
+      await untilState(system.call, created.id, 'saving');
       expect((await cancel(created.id)).body).toMatchObject({ state: 'saving' });
       release();
       const run = await untilEnded(system.call, created.id);

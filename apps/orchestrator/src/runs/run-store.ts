@@ -63,7 +63,7 @@ export async function insertRun(tx: Tx, run: NewRun, admitted: Admittance | unde
       timeout_ms: run.timeoutMs,
       labels: jsonb(run.labels),
       request: jsonb<unknown>(run.request),
-      queue_deadline: inMs(run.queueTimeoutMs),
+      queue_deadline: sql<Date>`clock_timestamp() + ${run.queueTimeoutMs}::float8 * interval '1 millisecond'`,
       timings: jsonb<Record<string, number>>(timings),
       environment_uid: admitted?.environmentUid ?? null,
       lease_owner: admitted?.owner ?? null,

@@ -83,7 +83,7 @@ export class RunWorker implements AsyncDisposable {
     const hold = { runId: run.id, owner: this.owner, version: run.version };
     const active = new ActiveRun(run, hold, heldUntil, (drive) => this.#drive(run, drive));
     this.#active.set(run.id, active);
-    if (this.#stopped.signal.aborted) active.stop('this process stops');
+    if (this.#stopped.signal.aborted) active.stop();
   }
 
   async #drive(run: RunRow, drive: Drive): Promise<void> {
@@ -125,13 +125,12 @@ export class RunWorker implements AsyncDisposable {
       );
       for (const [runId, active] of held) {
         const row = renewed.get(runId);
-        if (row === undefined) active.stop('the lease is lost');
+        if (row === undefined) active.stop();
         else active.renewed(until);
         if (row?.cancelRequested) active.cancel();
       }
     } finally {
-      for (const active of this.#active.values())
-        if (active.heldUntil <= performance.now()) active.stop('the lease could not be renewed');
+      for (const active of this.#active.values()) if (active.heldUntil <= performance.now()) active.stop();
     }
   }
 
@@ -213,7 +212,7 @@ export class RunWorker implements AsyncDisposable {
     for (const subscription of this.#subscriptions) await subscription[Symbol.asyncDispose]();
     await this.#loops;
     const active = [...this.#active.values()];
-    for (const each of active) each.stop('this process stops');
+    for (const each of active) each.stop();
     const late = new AbortController();
     await Promise.race([
       Promise.all([...active.map((each) => each.done), ...this.#destroying]),

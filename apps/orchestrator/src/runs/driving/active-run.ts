@@ -1,5 +1,6 @@
 /** A run that this process drives: its hold, and the two ways to interrupt it. */
 import type { RunRow } from '../../db/schema.ts';
+import { ProcessStops } from '../../environments/start-environment.ts';
 import type { RunHold } from '../run-store.ts';
 import type { Drive } from './drive.ts';
 
@@ -13,7 +14,14 @@ export class ActiveRun {
 
   constructor(run: RunRow, hold: RunHold, heldUntil: number, go: (drive: Drive) => Promise<void>) {
     this.#heldUntil = heldUntil;
-    this.drive = { hold, stop: this.#stop.signal, cancel: this.#cancel.signal, markedRunning: false };
+    this.drive = {
+      hold,
+      stop: this.#stop.signal,
+      cancel: this.#cancel.signal,
+      markedRunning: false,
+      at: undefined,
+      saving: undefined,
+    };
     if (run.cancel_requested_at !== null) this.cancel();
     this.done = go(this.drive);
   }
@@ -30,7 +38,8 @@ export class ActiveRun {
     this.#cancel.abort(new Error('the run is cancelled'));
   }
 
-  stop(reason: string): void {
-    this.#stop.abort(new Error(reason));
+  /** Whatever is under way is left to whoever takes the run over. */
+  stop(): void {
+    this.#stop.abort(new ProcessStops());
   }
 }

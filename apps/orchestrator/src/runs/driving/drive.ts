@@ -1,9 +1,13 @@
 /** What every step of driving a run has at hand. */
+import type { AppError } from '@fuse/contract';
+import type { CollectedOutputs } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
 import type { Db } from '../../db/db.ts';
-import type { RunRow } from '../../db/schema.ts';
+import type { EnvironmentRow, RunRow } from '../../db/schema.ts';
 import type { EnvironmentService } from '../../environments/environment-service.ts';
+import type { HostClient } from '../../hosts/host-client.ts';
 import type { StoredRequest } from '../request.ts';
+import { execIdOf } from '../run.ts';
 import type { RunHold } from '../run-store.ts';
 
 /** Between two of them everything may be repeated by another process. */
@@ -54,6 +58,35 @@ export interface Drive {
   readonly cancel: AbortSignal;
   /** Whether it was this driver that marked the run `running`: then nobody else can have started the command. */
   markedRunning: boolean;
+  /** Once known, for the steps that follow. */
+  at: Whereabouts | undefined;
+  /** Saving that was begun when the command ended, beside reading its result. */
+  saving: Promise<Collected> | undefined;
+}
+
+/** Where a run's command is. */
+export interface Whereabouts {
+  host: HostClient;
+  environment: EnvironmentRow;
+  execId: string;
+}
+
+/** `error`: what is missing, and why. */
+export interface Collected {
+  collected?: CollectedOutputs;
+  error?: AppError;
+}
+
+export async function whereaboutsOf(context: DriveContext, drive: Drive, run: RunRow): Promise<Whereabouts> {
+  if (drive.at !== undefined) return drive.at;
+  const environment = await context.environments.get(context.db.query, environmentUidOf(run));
+  if (environment === undefined) throw new Error(`run ${run.id} has no environment`);
+  return setWhereabouts(drive, environment, await context.environments.hostOf(environment));
+}
+
+export function setWhereabouts(drive: Drive, environment: EnvironmentRow, host: HostClient): Whereabouts {
+  drive.at = { host, environment, execId: execIdOf(drive.hold.runId) };
+  return drive.at;
 }
 
 export const requestOf = (run: RunRow): StoredRequest => run.request as StoredRequest; // written by insertRun, and only there

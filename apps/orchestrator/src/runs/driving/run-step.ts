@@ -4,35 +4,22 @@
  */
 import { AppError, RESULT_STREAM_LIMIT_BYTES } from '@fuse/contract';
 import type { HostExec, HostExecResult } from '@fuse/host-protocol';
-import type { Updateable } from 'kysely';
-import type { EnvironmentRow, RunRow, RunsTable } from '../../db/schema.ts';
-import type { HostClient } from '../../hosts/host-client.ts';
+import type { RunRow } from '../../db/schema.ts';
 import { isHostUnreachable } from '../../hosts/host-transport.ts';
-import { execIdOf, outcomeOf } from '../run.ts';
+import { outcomeOf } from '../run.ts';
 import { moveRun } from '../run-store.ts';
 import { storableText } from '../storable-text.ts';
-import { type Drive, type DriveContext, environmentUidOf, requestOf } from './drive.ts';
+import { type Drive, type DriveContext, requestOf, type Whereabouts, whereaboutsOf } from './drive.ts';
 import { endRun } from './end-run.ts';
 import { hasCode, untilHostAnswers } from './host-retries.ts';
+import { headColumns } from './result-columns.ts';
 import { salvage } from './salvage.ts';
+import { collectAll } from './save-step.ts';
 import { putFiles } from './start-step.ts';
 import { waitForExec } from './wait-for-exec.ts';
 
-/** Where a run's command is. */
-export interface Whereabouts {
-  host: HostClient;
-  environment: EnvironmentRow;
-  execId: string;
-}
-
 export async function runStep(context: DriveContext, drive: Drive, run: RunRow): Promise<RunRow> {
-  const environment = await context.environments.get(context.db.query, environmentUidOf(run));
-  if (environment === undefined) throw new Error(`run ${run.id} has no environment`);
-  const at: Whereabouts = {
-    host: await context.environments.hostOf(environment),
-    environment,
-    execId: execIdOf(run.id),
-  };
+  const at = await whereaboutsOf(context, drive, run);
   let exec: HostExec | undefined;
   try {
     if (drive.markedRunning || !(await wasStarted(context, drive, run, at))) await startExec(context, drive, run, at);
@@ -48,14 +35,17 @@ export async function runStep(context: DriveContext, drive: Drive, run: RunRow):
     return endWithoutResult(context, drive, run, at, new AppError('vm_lost', exec.error ?? 'the VM died'));
   await context.checkpoint('exec ended', run.id);
   const { exit } = exec;
+  // Only KILL ends a command that is cancelled; one that ended by itself meanwhile keeps its own end.
+  const outcome = outcomeOf(exit, drive.cancel.aborted && exit.signal !== undefined);
+  drive.saving = collectAll(context, drive, { ...run, outcome }, at);
+  drive.saving.catch(() => {}); // saveStep waits for it
   const result = await readResult(context, drive, at);
   const saving = await context.db.transaction((tx) =>
     moveRun(tx, drive.hold, {
       from: 'running',
       to: 'saving',
       set: {
-        // Only KILL ends a command that is cancelled; one that ended by itself meanwhile keeps its own end.
-        outcome: outcomeOf(exit, drive.cancel.aborted && exit.signal !== undefined),
+        outcome,
         exit_code: exit.exit_code,
         signal: exit.signal === undefined ? null : storableText(exit.signal, 32),
         oom_killed: exit.oom_killed,
@@ -82,7 +72,7 @@ async function wasStarted(context: DriveContext, drive: Drive, run: RunRow, at: 
   }
   const vm = await untilHostAnswers(() => host.vm(environment.vm_id, drive.stop), retry);
   if (vm.state !== 'running') throw new AppError('vm_lost', vm.error ?? `the VM is ${vm.state}`);
-  await putFiles(context, { host, environment, run, signal: drive.stop });
+  await putFiles(context, run, at, drive.stop);
   return false;
 }
 
@@ -112,11 +102,6 @@ async function readResult(context: DriveContext, drive: Drive, at: Whereabouts):
     context.log.warn({ err: error, vm_id: at.environment.vm_id }, 'result of an ended command cannot be read');
     return undefined;
   }
-}
-
-export function headColumns(result: HostExecResult): Updateable<RunsTable> {
-  const head = (base64: string) => Buffer.from(base64, 'base64').subarray(0, RESULT_STREAM_LIMIT_BYTES);
-  return { stdout: head(result.stdout_base64), stderr: head(result.stderr_base64), truncated: result.truncated };
 }
 
 async function endWithoutResult(

@@ -3,9 +3,9 @@ import { RESULT_STREAM_LIMIT_BYTES } from '@fuse/contract';
 import { withDeadline } from '@fuse/runtime';
 import type { Updateable } from 'kysely';
 import type { RunRow, RunsTable } from '../../db/schema.ts';
-import type { DriveContext } from './drive.ts';
+import type { DriveContext, Whereabouts } from './drive.ts';
 import type { RunEnd } from './end-run.ts';
-import { headColumns, type Whereabouts } from './run-step.ts';
+import { headColumns } from './result-columns.ts';
 import { collectLogs } from './save-step.ts';
 
 const SALVAGE_MS = 10_000;

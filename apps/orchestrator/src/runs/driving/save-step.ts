@@ -4,20 +4,15 @@ import { AppError, MAX_OUTPUTS, RUN_WORKSPACE } from '@fuse/contract';
 import type { CollectedOutputs } from '@fuse/host-protocol';
 import type { RunRow } from '../../db/schema.ts';
 import { outputsPrefix } from '../object-keys.ts';
-import { execIdOf } from '../run.ts';
 import { storableText } from '../storable-text.ts';
-import { type Drive, type DriveContext, environmentUidOf, requestOf } from './drive.ts';
+import { type Collected, type Drive, type DriveContext, requestOf, type Whereabouts, whereaboutsOf } from './drive.ts';
 import { endRun } from './end-run.ts';
 import { hasCode, untilHostAnswers } from './host-retries.ts';
-import type { Whereabouts } from './run-step.ts';
 
 export async function saveStep(context: DriveContext, drive: Drive, run: RunRow): Promise<RunRow> {
   const { outcome } = run;
-  const environment = await context.environments.get(context.db.query, environmentUidOf(run));
-  if (outcome === null || environment === undefined) throw new Error(`run ${run.id} is saving and has no result`);
-  const at = { host: await context.environments.hostOf(environment), environment, execId: execIdOf(run.id) };
-
-  const saved = await collectAll(context, drive, run, at);
+  if (outcome === null) throw new Error(`run ${run.id} is saving and has no result`);
+  const saved = await (drive.saving ?? collectAll(context, drive, run, await whereaboutsOf(context, drive, run)));
   await context.checkpoint('outputs saved', run.id);
   if (saved.error === undefined || drive.cancel.aborted)
     return endRun(context, drive, run, {
@@ -33,12 +28,12 @@ export async function saveStep(context: DriveContext, drive: Drive, run: RunRow)
 }
 
 /** Cancelled, or with a VM that gives nothing any more, the logs alone: those are on the host. */
-async function collectAll(
+export async function collectAll(
   context: DriveContext,
   drive: Drive,
   run: RunRow,
   at: Whereabouts,
-): Promise<{ collected?: CollectedOutputs; error?: AppError }> {
+): Promise<Collected> {
   const globs = run.outcome === 'cancelled' || drive.cancel.aborted ? [] : requestOf(run).outputs;
   let failure: AppError | undefined;
   if (globs.length > 0) {

@@ -4,9 +4,8 @@ import { sleep } from '@fuse/runtime';
 import type { RunRow } from '../../db/schema.ts';
 import { MAX_WAIT_MS } from '../../hosts/host-client.ts';
 import { TIMEOUT_BACKSTOP_MS } from '../run.ts';
-import type { Drive, DriveContext } from './drive.ts';
+import type { Drive, DriveContext, Whereabouts } from './drive.ts';
 import { untilHostAnswers } from './host-retries.ts';
-import type { Whereabouts } from './run-step.ts';
 
 /** A killed command whose end is not known by then is left to the destruction of its VM. */
 const KILL_GRACE_MS = 10_000;
