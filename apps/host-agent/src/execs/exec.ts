@@ -143,7 +143,9 @@ export class Exec {
     } finally {
       this.#overrunAlarm.clear();
       await this.#saving;
-      await this.#spool?.close();
+      await this.#spool?.close().catch((error: unknown) => {
+        this.#host.log.error({ err: error, exec_id: this.#record.id }, 'exec log not closed');
+      });
       this.changes.notify();
     }
   }
