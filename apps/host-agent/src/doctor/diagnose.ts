@@ -1,5 +1,6 @@
 /** Runs every check side by side; one that hangs or throws is a finding like any other. */
 import { setMaxListeners } from 'node:events';
+import { AppError } from '@fuse/contract';
 import { withDeadline } from '@fuse/runtime';
 import { isolationCheck, kvmBootCheck } from './checks/accelerator.ts';
 import { assetsCheck } from './checks/assets.ts';
@@ -12,7 +13,7 @@ import { portsCheck } from './checks/ports.ts';
 import { programsCheck } from './checks/programs.ts';
 import { qemuCheck } from './checks/qemu.ts';
 import { reflinkCheck } from './checks/reflink.ts';
-import type { Check, CheckContext, NamedFinding } from './finding.ts';
+import { type Check, type CheckContext, fail, type NamedFinding } from './finding.ts';
 
 /** Above the probe boot's own deadline. */
 const CHECK_DEADLINE_MS = 20_000;
@@ -46,7 +47,8 @@ export function diagnose(context: CheckContext, toRun: readonly Check[] = checks
         return { check: check.name, ...finding };
       } catch (error) {
         context.signal.throwIfAborted();
-        return { check: check.name, verdict: 'fail', message: error instanceof Error ? error.message : String(error) };
+        const message = error instanceof Error ? error.message : String(error);
+        return { check: check.name, ...fail(message, error instanceof AppError ? error.hint : undefined) };
       }
     }),
   );

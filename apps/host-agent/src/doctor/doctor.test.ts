@@ -1,10 +1,14 @@
+import { once } from 'node:events';
+import { createServer as createHttpServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { AppError } from '@fuse/contract';
 import { describe, expect, it } from 'vitest';
 import { judgeIsolation, judgeKvmBoot } from './checks/accelerator.ts';
 import { judgeCpu } from './checks/cpu.ts';
 import { judgeDisk } from './checks/disk.ts';
 import { judgeGo } from './checks/go.ts';
 import { judgeMemory } from './checks/memory.ts';
-import { judgePorts } from './checks/ports.ts';
+import { judgePorts, portsCheck } from './checks/ports.ts';
 import { judgePrograms } from './checks/programs.ts';
 import { judgeQemu } from './checks/qemu.ts';
 import { diagnose } from './diagnose.ts';
@@ -17,6 +21,10 @@ const context = (): CheckContext => ({
   signal: new AbortController().signal,
   accelerator: async () => 'tcg',
 });
+async function listeningPort(server: Server): Promise<number> {
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return (server.address() as AddressInfo).port; // it listens on a port, so this is no pipe
+}
 const check = (name: string, run: Check['run']): Check => ({ name, run });
 
 describe('what doctor says', () => {
@@ -80,6 +88,25 @@ describe('what doctor says', () => {
   });
 });
 
+describe('the ports', () => {
+  it('are asked who holds them', async () => {
+    const ours = createHttpServer((_request, response) => response.end('{"service":"fuse-orchestrator"}'));
+    const theirs = createHttpServer((_request, response) => response.end('<html>'));
+    try {
+      const [apiPort, hostPort] = await Promise.all([ours, theirs].map(listeningPort));
+      const env = { FUSE_PORT: String(apiPort), FUSE_HOST_LISTEN: `127.0.0.1:${hostPort}` };
+      expect(await portsCheck.run({ ...context(), env })).toEqual({
+        verdict: 'warn',
+        message: `${apiPort} is held by fuse, ${hostPort} is held by another program`,
+        fix: expect.stringContaining('FUSE_HOST_LISTEN'),
+      });
+    } finally {
+      ours.close();
+      theirs.close();
+    }
+  });
+});
+
 describe('a diagnosis', () => {
   it('keeps the order of the checks and turns a throw into a failure', async () => {
     const findings = await diagnose(context(), [
@@ -88,12 +115,12 @@ describe('a diagnosis', () => {
         return ok('fine');
       }),
       check('broken', async () => {
-        throw new Error('no such thing');
+        throw new AppError('unavailable', 'no such thing', { hint: 'make it' });
       }),
     ]);
     expect(findings).toEqual([
       { check: 'slow', verdict: 'ok', message: 'fine' },
-      { check: 'broken', verdict: 'fail', message: 'no such thing' },
+      { check: 'broken', verdict: 'fail', message: 'no such thing', fix: 'make it' },
     ]);
     expect(anyFailed(findings)).toBe(true);
   });

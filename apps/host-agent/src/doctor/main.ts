@@ -17,7 +17,7 @@ export async function main(args: readonly string[], env: NodeJS.ProcessEnv = pro
     env,
     signal: abort.signal,
     accelerator: () => {
-      accelerator ??= probeAccelerator(home, env);
+      accelerator ??= probeAccelerator(home);
       return accelerator;
     },
   });
@@ -27,9 +27,9 @@ export async function main(args: readonly string[], env: NodeJS.ProcessEnv = pro
   return anyFailed(findings) ? 1 : 0;
 }
 
-async function probeAccelerator(home: string, env: NodeJS.ProcessEnv): Promise<'kvm' | 'tcg'> {
-  const kernelPath = env.FUSE_KERNEL || (await loadAssets(join(home, 'assets', 'manifest.json'))).kernel.path;
+async function probeAccelerator(home: string): Promise<'kvm' | 'tcg'> {
+  const { kernel } = await loadAssets(join(home, 'assets', 'manifest.json'));
   const log = createLogger({ name: 'fuse-doctor', level: 'silent' });
-  const driver = await openQemuDriver({ dataDirectory: join(home, 'host'), kernelPath, log });
+  const driver = await openQemuDriver({ dataDirectory: join(home, 'host'), kernelPath: kernel.path, log });
   return driver.accelerator;
 }

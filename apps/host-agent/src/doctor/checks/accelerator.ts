@@ -16,7 +16,7 @@ export function judgeKvmBoot(accelerator: 'kvm' | 'tcg'): Finding {
     ? ok('a probe VM boots')
     : warn(
         'no VM boots under KVM here: VMs are emulated in software (TCG), some ten times slower',
-        'use a machine with usable KVM; FUSE_KERNEL names a kernel of your own if this one cannot boot the stock kernel',
+        'use a machine with usable KVM: bare metal, or a cloud machine with nested virtualisation',
       );
 }
 

@@ -9,16 +9,15 @@ const FIX = 'npm run setup';
 
 export const assetsCheck: Check = {
   name: 'kernel and images',
-  async run({ home, env }) {
+  async run({ home }) {
     let assets: Assets;
     try {
       assets = await loadAssets(join(home, 'assets', 'manifest.json'));
     } catch (error) {
       return fail(error instanceof AppError ? error.message : `the list of assets is damaged: ${error}`, FIX);
     }
-    const own = env.FUSE_KERNEL;
     const files = [
-      { path: own || assets.kernel.path },
+      { path: assets.kernel.path },
       { path: assets.initramfs.path },
       ...assets.images.map(({ path, sizeBytes }) => ({ path, sizeBytes })),
     ];
@@ -27,11 +26,10 @@ export const assetsCheck: Check = {
         (found) => found.size,
         () => undefined,
       );
-      if (size === undefined) return fail(`${file.path} is missing`, file.path === own ? 'correct FUSE_KERNEL' : FIX);
+      if (size === undefined) return fail(`${file.path} is missing`, FIX);
       if ('sizeBytes' in file && file.sizeBytes !== size)
         return fail(`${file.path} is damaged`, `rm ${file.path}; ${FIX}`);
     }
-    const kernel = own ? `FUSE_KERNEL=${own}` : `Linux ${assets.kernel.version}`;
-    return ok(`${kernel}; images: ${assets.images.map((image) => image.name).join(', ')}`);
+    return ok(`Linux ${assets.kernel.version}; images: ${assets.images.map((image) => image.name).join(', ')}`);
   },
 };

@@ -11,17 +11,17 @@ interface FusePort {
   variable: string;
 }
 
-const ports: readonly FusePort[] = [
+const fusePorts = (env: NodeJS.ProcessEnv): readonly FusePort[] => [
   {
-    port: 8080,
+    port: Number(env.FUSE_PORT || 8080),
     path: '/v1/version',
     variable: 'FUSE_PORT',
     isOurs: (body) => field(body, 'service') === 'fuse-orchestrator',
   },
   {
-    port: 8090,
+    port: Number(env.FUSE_HOST_LISTEN?.split(':').at(-1) || 8090),
     path: '/v1/health',
-    variable: 'FUSE_HOST_AGENT_PORT',
+    variable: 'FUSE_HOST_LISTEN',
     isOurs: (body) => field(body, 'status') === 'ok',
   },
 ];
@@ -30,10 +30,9 @@ export type PortHolder = 'nobody' | 'fuse' | 'another program';
 
 export const portsCheck: Check = {
   name: 'ports',
-  async run({ signal }) {
-    return judgePorts(
-      await Promise.all(ports.map(async (each) => ({ ...each, holder: await holderOf(each, signal) }))),
-    );
+  async run({ env, signal }) {
+    const ports = fusePorts(env).map(async (each) => ({ ...each, holder: await holderOf(each, signal) }));
+    return judgePorts(await Promise.all(ports));
   },
 };
 
