@@ -83,7 +83,18 @@ func (e *Exec) Converse(ctx context.Context, offset int64, out Stream) (*Convers
 func (c *Conversation) Cancel(cause error) {
 	c.stop(cause)
 	<-c.aborted
-	close(c.gone)
+	c.leave()
+}
+
+// leave lets the next conversation in, and holds on to nothing of the host's request.
+func (c *Conversation) leave() {
+	close(c.gone) // first: who takes over waits for it with the slot's lock held
+	slot := &c.exec.talk
+	slot.mu.Lock()
+	defer slot.mu.Unlock()
+	if slot.current == c {
+		slot.current = nil
+	}
 }
 
 func (c *Conversation) stop(cause error) { c.cancel(cause) }
@@ -100,7 +111,7 @@ func (c *Conversation) abort() {
 // Run carries both directions until the exit frame is sent (nil) or the conversation is lost. In the first case reading of `in` goes on until
 // its owner closes it; the exec has ended by then.
 func (c *Conversation) Run(in *frames.Reader, offset int64) error {
-	defer close(c.gone)
+	defer c.leave()
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)

@@ -15,6 +15,7 @@ import (
 
 const (
 	maxEnded   = 1000
+	maxRevoked = 1000
 	maxRunning = 4096
 )
 
@@ -29,8 +30,10 @@ type Registry struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	ended   []*entry // oldest first; some may have been deleted
+	ended   []*entry // oldest first
 	running int
+	// revoked are ids that were deleted before they were started, oldest first: the request to start may still be on its way.
+	revoked []string
 }
 
 // entry is an exec that is being started, or was.
@@ -82,6 +85,10 @@ func (r *Registry) Start(id string, spec protocol.ExecSpec) (*Exec, error) {
 		r.mu.Unlock()
 		<-found.started
 		return found.exec, found.err
+	}
+	if slices.Contains(r.revoked, id) {
+		r.mu.Unlock()
+		return nil, fault.New(fault.NotFound, "exec %q was deleted before it was started", id)
 	}
 	if r.running >= maxRunning {
 		r.mu.Unlock()
@@ -174,10 +181,13 @@ func (r *Registry) forget(e *entry) {
 	}
 }
 
-// Delete kills the exec's whole process tree and forgets it. An unknown id is no error.
+// Delete kills the exec's whole process tree and forgets it. An unknown id is no error, and is not started any more.
 func (r *Registry) Delete(id string) {
 	r.mu.Lock()
 	found := r.entries[id]
+	if found == nil && validID.MatchString(id) {
+		r.revoked = append(r.revoked[max(0, len(r.revoked)-maxRevoked+1):], id)
+	}
 	r.mu.Unlock()
 	if found == nil {
 		return

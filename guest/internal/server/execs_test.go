@@ -407,6 +407,18 @@ func TestADeletedExecIsGoneWithItsTreeAndItsReaderSeesTheEnd(t *testing.T) {
 	}
 }
 
+func TestAnExecThatIsDeletedBeforeItIsStartedNeverStarts(t *testing.T) {
+	g := newGuest(t)
+	g.do("DELETE", "/v1/execs/early", nil)
+	spec := frames.Append(nil, frames.Spec, []byte(`{"argv":["sleep","60"],"cwd":"/","stdin":false}`))
+	g.refused(fault.NotFound, "POST", "/v1/execs/early", bytes.NewReader(spec))
+	g.run("late", shell("true"))
+	g.do("DELETE", "/v1/execs/late", nil)
+	if r := g.run("late", shell("echo again")); string(r.stdout) != "again\n" {
+		t.Errorf("a forgotten id cannot be used again: %+v", r)
+	}
+}
+
 func TestAckedBytesAreGoneAndTheRestIsThere(t *testing.T) {
 	g := newGuest(t)
 	r := g.run("a", shell("echo 0123456789"))

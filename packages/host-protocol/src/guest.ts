@@ -21,7 +21,7 @@
  *          seen until it reads on, which it may not do before its output is acknowledged. A host that writes stdin acknowledges by this route.
  *   GET    /v1/execs                     -> 200 {execs: GuestExecStatus[]}
  *   GET    /v1/execs/{id}                -> 200 GuestExecStatus | 404
- *   DELETE /v1/execs/{id}                -> 204, the whole process tree killed and the record forgotten (also when unknown)
+ *   DELETE /v1/execs/{id}                -> 204, the whole process tree killed and the record forgotten (also when unknown: it is not started any more)
  *   PUT    /v1/files?path=&mode=&uid=&gid=&sha256=   body: bytes -> 201 GuestFileWritten. Temporary file, then rename; parents are made.
  *          With sha256 (hex) a mismatch is 400 and leaves nothing.
  *   GET    /v1/files?path=               -> 200 bytes, `content-length` set, opened O_NOFOLLOW, regular files only; 404, 409 (not a regular file)
