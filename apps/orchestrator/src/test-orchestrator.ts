@@ -2,7 +2,7 @@
 import { openObjectStore } from '@fuse/object-store';
 import { Disposables } from '@fuse/runtime';
 import { temporaryDirectory } from '@fuse/testing';
-import { createOrchestrator, type Orchestrator } from './app.ts';
+import { createOrchestrator, type Orchestrator, type OrchestratorDeps } from './app.ts';
 import type { OrchestratorConfig } from './config.ts';
 import type { DatabaseLocation } from './db/open.ts';
 import { type Engine, quiet, testLocation } from './db/test-database.ts';
@@ -27,7 +27,7 @@ export interface TestOrchestrator extends AsyncDisposable {
   config: OrchestratorConfig;
   call(method: string, path: string, body?: unknown, init?: RequestInit): Promise<Answer>;
   /** Another replica over the same database; PostgreSQL only. */
-  another(changes?: Partial<OrchestratorConfig>): Promise<Orchestrator>;
+  another(changes?: Partial<OrchestratorConfig>, deps?: Partial<OrchestratorDeps>): Promise<Orchestrator>;
 }
 
 export const callerOf =
@@ -47,6 +47,7 @@ export const callerOf =
 export interface TestOrchestratorOptions {
   host?: TestHostOptions;
   config?: Partial<OrchestratorConfig>;
+  deps?: Partial<OrchestratorDeps>;
 }
 
 export async function startTestOrchestrator(
@@ -74,9 +75,12 @@ export async function startTestOrchestrator(
     logLevel: 'silent',
     ...options.config,
   };
-  const another = async (changes: Partial<OrchestratorConfig> = {}) =>
-    disposables.add('orchestrator', await createOrchestrator({ ...config, ...changes }, { log: quiet, objectStore }));
-  const orchestrator = await another();
+  const another = async (changes: Partial<OrchestratorConfig> = {}, deps: Partial<OrchestratorDeps> = {}) =>
+    disposables.add(
+      'orchestrator',
+      await createOrchestrator({ ...config, ...changes }, { log: quiet, objectStore, ...deps }),
+    );
+  const orchestrator = await another({}, options.deps);
   await orchestrator.registerHost({ id: 'host-1', url: host.url, token: host.token });
   return {
     orchestrator,
