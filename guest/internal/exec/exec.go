@@ -21,7 +21,7 @@ import (
 
 const (
 	emptyWait = 2 * time.Second
-	// How long a conversation has to take the rest of an exec that was deleted.
+	// How long a conversation has to take the rest of an exec that is forgotten.
 	farewellWait = 10 * time.Second
 	emptyDelay   = 2 * time.Millisecond
 )
@@ -138,17 +138,13 @@ func (e *Exec) Status() protocol.ExecStatus {
 	return status
 }
 
-// destroy kills the whole process tree. A conversation that goes on may still take the stream to its end, within a bound.
-func (e *Exec) destroy() {
-	e.killAll()
-	talking := e.talk.goneOf()
-	go func() {
-		select {
-		case <-talking:
-		case <-time.After(farewellWait):
-		}
-		e.ring.abandon()
-	}()
+// retire lets go of the output. A conversation that goes on may still take the stream to its end, within a bound.
+func (e *Exec) retire() {
+	select {
+	case <-e.talk.goneOf():
+	case <-time.After(farewellWait):
+	}
+	e.ring.abandon()
 }
 
 func exitOf(status reaper.Status) protocol.ExecExit {

@@ -149,9 +149,7 @@ func (r *Registry) noteEnded(e *entry) {
 	}
 	r.ended = append(r.ended, e)
 	if len(r.ended) > maxEnded {
-		oldest := r.ended[0]
-		r.forget(oldest)
-		go oldest.exec.ring.abandon()
+		r.forget(r.ended[0])
 	}
 }
 
@@ -179,6 +177,7 @@ func (r *Registry) forget(e *entry) {
 			break
 		}
 	}
+	go e.exec.retire()
 }
 
 // Delete kills the exec's whole process tree and forgets it. An unknown id is no error, and is not started any more.
@@ -196,7 +195,7 @@ func (r *Registry) Delete(id string) {
 	if found.err != nil {
 		return
 	}
-	found.exec.destroy()
+	found.exec.killAll()
 	r.mu.Lock()
 	r.forget(found)
 	r.mu.Unlock()
