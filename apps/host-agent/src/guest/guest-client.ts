@@ -11,7 +11,7 @@ import {
   type GuestIdentity,
   GuestIdentityConfirmed,
 } from '@fuse/host-protocol';
-import type { Logger } from '@fuse/runtime';
+import { type Logger, withDeadline } from '@fuse/runtime';
 import type { Vmm } from '../vmm/driver.ts';
 import { callJson } from './call.ts';
 import { GuestChannel } from './channel.ts';
@@ -38,6 +38,10 @@ class GuestClient implements Guest {
 
   constructor(channel: GuestChannel) {
     this.#channel = channel;
+  }
+
+  async ready(signal?: AbortSignal): Promise<void> {
+    await withDeadline(FIRST_ANSWER_MS, 'the guest channel', (inner) => this.#channel.session(inner), signal);
   }
 
   health(signal?: AbortSignal): Promise<GuestHealth> {

@@ -29,6 +29,8 @@ export interface ExecConversation {
 }
 
 export interface Guest extends AsyncDisposable {
+  /** Resolves once the channel is open: what is sent from then on, the time above all, is not held up by connecting. */
+  ready(signal?: AbortSignal): Promise<void>;
   health(signal?: AbortSignal): Promise<GuestHealth>;
   identity(identity: GuestIdentity, signal?: AbortSignal): Promise<GuestIdentityConfirmed>;
   /** Starts (with `spec`) or goes on with (without) an exec. AppError not_found, conflict (offset already acked), invalid_argument with details.reason=exec_failed. */

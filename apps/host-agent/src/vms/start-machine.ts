@@ -39,7 +39,7 @@ export async function startMachine(
   const vmm = await (order.start === 'cold' ? bootCold : restoreTemplate)(host, order, image, directory, timed, signal);
   const guest = host.connectGuest(vmm);
   try {
-    await timed('channel_ms', () => guest.health(signal));
+    await timed('channel_ms', () => guest.ready(signal));
     const { generation } = await timed('identity_ms', () =>
       handOver(guest, { hostname: order.hostname, previousGeneration: 0 }, signal),
     );
