@@ -265,6 +265,23 @@ describe.each(engines)('environments on %s', (engine) => {
     expect(test.host.vms.size).toBe(0);
   });
 
+  it('are not said to run when their VM died before the answer came', async () => {
+    let cut = false;
+    test.host.after = ({ method, path }, response) => {
+      if (method !== 'PUT' || cut) return;
+      cut = true;
+      test.host.killVm(path.split('/')[3] ?? '', 'the guest panicked');
+      response.destroy();
+    };
+    const answer = await call('POST', '/v1/environments', { task_id: newTask() });
+    test.host.after = () => {};
+    expect(answer).toMatchObject({
+      status: 503,
+      body: { error: { code: 'unavailable', message: expect.stringContaining('its VM died: the guest panicked') } },
+    });
+    expect(test.host.vms.size).toBe(0);
+  });
+
   it('are given up when the client goes away while they start', async () => {
     const leaving = new AbortController();
     let reached = false;

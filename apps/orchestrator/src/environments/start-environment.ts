@@ -97,7 +97,9 @@ async function createVm(context: EnvironmentContext, row: EnvironmentRow, { sign
   const giveUpAt = performance.now() + context.hostRetryMs;
   for (;;) {
     try {
-      return await client.createVm(row.vm_id, body, signal);
+      const vm = await client.createVm(row.vm_id, body, signal);
+      if (vm.state === 'dead') throw new AppError('vm_lost', `its VM died: ${vm.error ?? 'no reason known'}`);
+      return;
     } catch (error) {
       // A host agent that restarts keeps its VMs: asking again finds the one that was being made.
       if (!isHostUnreachable(error) || performance.now() > giveUpAt) throw error;
