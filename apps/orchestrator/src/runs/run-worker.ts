@@ -80,6 +80,10 @@ export class RunWorker implements AsyncDisposable {
   /** `run` was just leased to this worker, and has a slot. */
   drive(run: RunRow, heldUntil: number): void {
     this.#reserved -= 1;
+    this.#begin(run, heldUntil);
+  }
+
+  #begin(run: RunRow, heldUntil: number): void {
     const hold = { runId: run.id, owner: this.owner, version: run.version };
     const active = new ActiveRun(run, hold, heldUntil, (drive) => this.#drive(run, drive));
     this.#active.set(run.id, active);
@@ -95,7 +99,8 @@ export class RunWorker implements AsyncDisposable {
     } catch (error) {
       this.#options.log.error({ err: error, run_id: run.id }, 'driving a run failed for good');
     } finally {
-      this.#active.delete(run.id);
+      // One that lost the run may end when this process has taken it over again.
+      if (this.#active.get(run.id)?.drive === drive) this.#active.delete(run.id);
       this.#queue.wake();
     }
   }
@@ -137,24 +142,13 @@ export class RunWorker implements AsyncDisposable {
   async #takeOver(): Promise<void> {
     const limit = this.#freeSlots;
     if (limit <= 0) return;
-    this.#reserved += limit;
-    let unused = limit;
-    try {
-      for (const run of await this.#claim(limit)) {
-        unused -= 1;
-        this.drive(run.row, run.heldUntil);
-      }
-    } finally {
-      this.#reserved -= unused;
-    }
-  }
-
-  async #claim(limit: number): Promise<{ row: RunRow; heldUntil: number }[]> {
     const heldUntil = performance.now() + this.leaseMs;
     const { db, log } = this.#options;
     const claimed = await claimAbandonedRuns(db.query, { owner: this.owner, leaseMs: this.leaseMs, limit });
-    for (const run of claimed) log.info({ run_id: run.id, state: run.state }, 'run taken over');
-    return claimed.map((row) => ({ row, heldUntil }));
+    for (const run of claimed) {
+      log.info({ run_id: run.id, state: run.state }, 'run taken over');
+      this.#begin(run, heldUntil);
+    }
   }
 
   async #serveQueue(): Promise<void> {
@@ -162,10 +156,13 @@ export class RunWorker implements AsyncDisposable {
     while (!signal.aborted) {
       let waitMs = QUEUE_LOOK_MS;
       try {
-        await failOverdueQueued(this.#options);
-        while (await this.#driveNextQueued());
         const deadlineMs = await nextDeadlineInMs(this.#options.db.query);
-        waitMs = deadlineMs === undefined ? IDLE_LOOK_MS : Math.min(QUEUE_LOOK_MS, Math.max(1, deadlineMs));
+        if (deadlineMs === undefined) waitMs = IDLE_LOOK_MS;
+        else {
+          if (deadlineMs <= 0) await failOverdueQueued(this.#options);
+          while (await this.#driveNextQueued());
+          waitMs = Math.min(QUEUE_LOOK_MS, Math.max(1, deadlineMs));
+        }
       } catch (error) {
         this.#options.log.warn({ err: error }, 'serving the queue failed');
       }
