@@ -77,6 +77,7 @@ func run(logger *log.Logger) error {
 	if err != nil {
 		return err
 	}
+	protocol.Rehearse()
 	listener := channel.Listen(port, protocol.Greeting, func(err error) { logger.Printf("guest channel: %v", err) })
 	agent := &server.Agent{Execs: registry, Machine: identity.New(machine.Random), Version: version}
 	if err := server.New(agent, logger).Serve(listener); err != nil {

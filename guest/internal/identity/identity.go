@@ -6,8 +6,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
-	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -25,9 +25,11 @@ const (
 	rndReseedCRNG = 0x5207
 )
 
-var (
-	validHostname  = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	validMachineID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+const (
+	maxHostnameBytes = 63
+	machineIDDigits  = 32
+	hexDigits        = "0123456789abcdef"
+	lettersAndDigits = "abcdefghijklmnopqrstuvwxyz0123456789"
 )
 
 // Machine is the identity of the running machine.
@@ -86,16 +88,32 @@ func parse(id protocol.Identity) (unixNs int64, entropy []byte, err error) {
 	if err != nil || len(entropy) != entropyBytes {
 		return 0, nil, invalid("entropy_base64", "must be 64 bytes in base64")
 	}
-	if !validHostname.MatchString(id.Hostname) {
+	if !isLabel(id.Hostname) {
 		return 0, nil, invalid("hostname", "must be one label of lower-case letters, digits and inner hyphens")
 	}
-	if !validMachineID.MatchString(id.MachineID) {
+	if len(id.MachineID) != machineIDDigits || !holdsOnly(id.MachineID, hexDigits) {
 		return 0, nil, invalid("machine_id", "must be 32 lower-case hex digits")
 	}
 	if id.Generation <= 0 {
 		return 0, nil, invalid("generation", "must be positive")
 	}
 	return unixNs, entropy, nil
+}
+
+// isLabel tells whether a name is one label of a host name. The checks here do without regexp and fmt: a restored machine runs all of this for
+// the first time, and under emulation code costs most when it is first run.
+func isLabel(name string) bool {
+	return name != "" && len(name) <= maxHostnameBytes && holdsOnly(name, lettersAndDigits+"-") &&
+		name[0] != '-' && name[len(name)-1] != '-'
+}
+
+func holdsOnly(text, allowed string) bool {
+	for i := range len(text) {
+		if strings.IndexByte(allowed, text[i]) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func invalid(field, problem string) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,7 @@ func rename(id protocol.Identity) error {
 		{"/etc/hostname", id.Hostname + "\n"},
 		{"/etc/hosts", hosts(id.Hostname)},
 		{"/etc/machine-id", id.MachineID + "\n"},
-		{"/run/fuse/generation", fmt.Sprintf("%d\n", id.Generation)},
+		{"/run/fuse/generation", strconv.FormatInt(id.Generation, 10) + "\n"},
 	} {
 		if err := WriteFile(file.path, file.text); err != nil {
 			return err
@@ -86,7 +87,10 @@ func overwrite(name, text string, flags int) error {
 	if _, err := file.WriteString(text); err != nil {
 		return err
 	}
-	return file.Truncate(int64(len(text)))
+	if info.Size() > int64(len(text)) {
+		return file.Truncate(int64(len(text)))
+	}
+	return nil
 }
 
 // renewBootID covers the kernel's boot id, which is drawn once per boot and so shared by all VMs of a template, with one of this machine.
@@ -95,7 +99,8 @@ func renewBootID() error {
 	rand.Read(bytes[:])
 	bytes[6] = bytes[6]&0x0f | 0x40
 	bytes[8] = bytes[8]&0x3f | 0x80
-	text := fmt.Sprintf("%x-%x-%x-%x-%x\n", bytes[:4], bytes[4:6], bytes[6:8], bytes[8:10], bytes[10:])
+	digits := hex.EncodeToString(bytes[:])
+	text := digits[:8] + "-" + digits[8:12] + "-" + digits[12:16] + "-" + digits[16:20] + "-" + digits[20:] + "\n"
 	if err := WriteFile(bootIDFile, text); err != nil {
 		return err
 	}
