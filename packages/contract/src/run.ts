@@ -82,13 +82,21 @@ export type RunFile = z.infer<typeof RunFile>;
 export const Language = z.enum(['python', 'javascript', 'shell']);
 export type Language = z.infer<typeof Language>;
 
+/** As the guest reads a part: characters, escaped ones, sets. A set holds one character or range at least; `-` and `]` stand in it escaped. */
+const GLOB_PART = /^(?:[^\\[]|\\.|\[(?:[!^]|(?![!^]))(?:(?:[^\\\]-]|\\.)(?:-(?:[^\\\]-]|\\.))?)+\])*$/su;
+
 /** A glob inside the workspace (`*`, `**`, `?`, `[…]`), or an absolute one. Never leaves it: no `..` part. */
 export const OutputGlob = z
   .string()
   .min(1)
   .max(1024)
   .refine((glob) => !/[\0\n]/.test(glob), 'must not hold NUL or newline')
-  .refine((glob) => !glob.split('/').includes('..'), 'must not hold a ".." part');
+  .refine((glob) => !glob.split('/').includes('..'), 'must not hold a ".." part')
+  .refine((glob) => glob.split('/').some((part) => part !== '' && part !== '.'), 'names no file')
+  .refine(
+    (glob) => glob.split('/').every((part) => GLOB_PART.test(part)),
+    'has a `[` without its set and `]`, or a trailing backslash',
+  );
 
 export const CreateRun = z
   .object({
