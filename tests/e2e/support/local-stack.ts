@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { openSync } from 'node:fs';
-import { access, mkdir, mkdtemp, readFile, readlink, rm, symlink } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, readlink, rm, symlink } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -167,11 +167,4 @@ async function namesHome(pid: number, home: string): Promise<boolean> {
   const cwd = await readlink(`/proc/${pid}/cwd`).catch(() => ''); // it ended meanwhile
   const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
   return cwd.startsWith(home) || command.includes(home);
-}
-
-export async function exists(path: string): Promise<boolean> {
-  return await access(path).then(
-    () => true,
-    () => false,
-  );
 }

@@ -4,7 +4,6 @@ export const inputKey = (runId: string, index: number): string => `${runPrefix(r
 export const stdinKey = (runId: string): string => `${runPrefix(runId)}/in/stdin`;
 /** Of one attempt at saving: two drivers, one of them late, never write the same keys. */
 export const outputsPrefix = (runId: string, attempt: string): string => `${runPrefix(runId)}/out-${attempt}`;
-export const fileKey = (fileId: string): string => `files/${fileId}`;
 
 /** The run or file that an object belongs to, with the time that its id carries (runtime's newId). */
 export function ownerOf(key: string): { id: string; createdMs: number } | undefined {
