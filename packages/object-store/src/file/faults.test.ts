@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, copyFile, mkdir, readdir, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, mkdir, readdir, readFile, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
@@ -79,6 +79,23 @@ describe('file store under faults', () => {
     await utimes(join(tmp, old), 0, 0);
     await store.check();
     expect((await readdir(tmp)).sort()).toEqual([living, foreign].sort());
+  });
+
+  it('sweeps what a process left that is dead and not reaped yet', async () => {
+    // The shell becomes a program that never waits for the child it started.
+    const parent = spawn('sh', ['-c', 'sleep 0.2 & echo $!; exec sleep 60']);
+    try {
+      const [line] = await once(createInterface(parent.stdout), 'line');
+      const pid = Number(line);
+      const fields = async () => (await readFile(`/proc/${pid}/stat`, 'utf8')).split(') ')[1]?.split(' ') ?? [];
+      await expect.poll(async () => (await fields())[0]).toBe('Z');
+      const [namespace] = (await temporaryName()).split('.');
+      await writeFile(join(root, 'tmp', `${namespace}.${pid}.${(await fields())[19]}.left`), 'x');
+      await store.check();
+      expect(await readdir(join(root, 'tmp'))).toEqual([]);
+    } finally {
+      parent.kill('SIGKILL');
+    }
   });
 
   it('refuses a file whose end is missing, whose metadata is damaged, or that it did not write', async () => {

@@ -42,10 +42,12 @@ export async function sweepLeftovers(directory: string): Promise<void> {
   }
 }
 
+/** Of a process that lives: one that is dead and only not reaped yet writes nothing any more. */
 async function startTicksOf(pid: number): Promise<string | undefined> {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return ['Z', 'X'].includes(fields[0] ?? '') ? undefined : fields[19];
   } catch {
     return undefined; // no such process
   }
