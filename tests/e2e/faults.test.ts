@@ -57,6 +57,17 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
     expect(await stack.client.environments.list()).toEqual([]);
   });
 
+  it('the VMM hangs and the run is cancelled: cancelled, within seconds, and the VMM is gone', async () => {
+    const run = await stack.client.runs.create({ shell: 'echo printed; sleep 300' });
+    await until(run.id, 'running');
+    await delay(700);
+    const [pid] = await stack.vmmPids();
+    process.kill(pid ?? 0, 'SIGSTOP');
+    await stack.client.runs.cancel(run.id);
+    expect((await stack.client.runs.wait(run.id)).run).toMatchObject({ state: 'cancelled' });
+    await expect.poll(() => stack.vmmPids(), { timeout: 10_000 }).toEqual([]);
+  });
+
   it('the guest kernel and its agent: failed, vm_lost', async () => {
     const run = await stack.client.runs.create({
       shell: 'echo printed; sleep 0.5; echo c > /proc/sysrq-trigger; sleep 300',

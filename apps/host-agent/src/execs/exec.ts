@@ -120,7 +120,13 @@ export class Exec {
 
   /** Ends the whole process tree, what the command left in the background too. Rejects when the guest did not confirm. */
   async kill(): Promise<void> {
-    await this.#host.guest().killExec(this.#record.id, AbortSignal.timeout(KILL_DEADLINE_MS));
+    const deadline = AbortSignal.timeout(KILL_DEADLINE_MS);
+    try {
+      await this.#host.guest().killExec(this.#record.id, deadline);
+    } catch (cause) {
+      if (cause !== deadline.reason) throw cause;
+      throw new AppError('unavailable', `the guest did not confirm the kill in ${KILL_DEADLINE_MS} ms`, { cause });
+    }
     if (!this.running) return;
     const ended = new AbortController();
     await Promise.race([this.settled.then(() => ended.abort()), sleep(KILLED_EXIT_MS, ended.signal).catch(() => {})]);
