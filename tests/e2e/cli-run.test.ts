@@ -1,6 +1,6 @@
 /** `fuse run` and its relatives, as a user has them: child processes against the real stack and real VMs. */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, open, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -37,6 +37,22 @@ async function noVmIsLeft(): Promise<void> {
 const runIdIn = (stderr: string): string => /run-[0-9a-z]+/.exec(stderr)?.[0] ?? '';
 
 describe('fuse run', { timeout: 120_000 }, () => {
+  it('cancels the run and says why when its output cannot be written', async () => {
+    const full = await open('/dev/full', 'w');
+    try {
+      const cli = startFuse(['run', '--', 'sh', '-c', 'echo hi; sleep 60'], {
+        env: env(),
+        cwd: directory,
+        stdout: full.fd,
+      });
+      const { code, stderr } = await cli.outcome;
+      expect([code, stderr]).toEqual([1, expect.stringContaining('cannot write to standard output: ENOSPC')]);
+      expect((await stack.client.runs.get(runIdIn(stderr))).state).toBe('cancelled');
+    } finally {
+      await full.close();
+    }
+  });
+
   it('gives both streams byte for byte and exits with the code of the command', async () => {
     const script =
       'import sys; sys.stdout.buffer.write(bytes(range(256)) * 900); sys.stderr.buffer.write("é✓漢".encode() * 500); sys.exit(7)';

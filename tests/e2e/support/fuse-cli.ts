@@ -22,22 +22,24 @@ export interface FuseOptions {
   env: Record<string, string>;
   cwd?: string;
   stdin?: Uint8Array | string;
+  /** A descriptor in place of the pipe. */
+  stdout?: number;
 }
 
 /** In a process group of its own, so that a signal to it is nobody else's. */
-export function startFuse(args: readonly string[], { env, cwd, stdin }: FuseOptions): Started {
+export function startFuse(args: readonly string[], { env, cwd, stdin, stdout: stdoutFd }: FuseOptions): Started {
   const child = spawn(process.execPath, [program, ...args], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
     cwd,
     detached: true,
-    stdio: ['pipe', 'pipe', 'pipe'],
+    stdio: ['pipe', stdoutFd ?? 'pipe', 'pipe'],
   });
-  child.stdin.on('error', () => {}); // it may end without reading
-  child.stdin.end(stdin ?? '');
+  child.stdin?.on('error', () => {}); // it may end without reading
+  child.stdin?.end(stdin ?? '');
   const stdout: Buffer[] = [];
   const stderr: Buffer[] = [];
-  child.stdout.on('data', (chunk: Buffer) => stdout.push(chunk));
-  child.stderr.on('data', (chunk: Buffer) => stderr.push(chunk));
+  child.stdout?.on('data', (chunk: Buffer) => stdout.push(chunk));
+  child.stderr?.on('data', (chunk: Buffer) => stderr.push(chunk));
   const text = () => Buffer.concat([...stdout, ...stderr]).toString();
   const outcome = once(child, 'close').then(() => ({
     code: child.exitCode,
@@ -49,8 +51,8 @@ export function startFuse(args: readonly string[], { env, cwd, stdin }: FuseOpti
       const look = () => {
         if (text().includes(wanted)) resolve();
       };
-      child.stdout.on('data', look);
-      child.stderr.on('data', look);
+      child.stdout?.on('data', look);
+      child.stderr?.on('data', look);
       look();
       void outcome.then(() => reject(new Error(`it ended without saying ${JSON.stringify(wanted)}:\n${text()}`)));
     });

@@ -1,12 +1,14 @@
+import { CliError } from '../cli-error.ts';
+
 /** Where a command's data and talk go. Data is written byte for byte, at the reader's pace. */
 export interface Io {
-  /** Data. Resolves when there is room for more; rejects with BrokenPipe once nobody reads it any more. */
+  /** Data. Resolves when there is room for more; rejects with BrokenPipe once nobody reads it any more, with CliError when it cannot be written (a full disk). */
   out(data: string | Uint8Array): Promise<void>;
   /** What the guest says on stderr: byte for byte as well. */
   err(data: Uint8Array): Promise<void>;
   /** Talk: one line for people, on stderr. */
   say(line: string): void;
-  /** Aborted with BrokenPipe when the reader of stdout is gone. */
+  /** Aborted when stdout takes no more, with what `out` rejects with. */
   readonly brokenPipe: AbortSignal;
   readonly errIsTerminal: boolean;
 }
@@ -20,11 +22,7 @@ export class BrokenPipe extends Error {
 
 export function processIo(): Io {
   const broken = new AbortController();
-  const isBroken = (error: unknown) => error instanceof Error && 'code' in error && error.code === 'EPIPE';
-  process.stdout.on('error', (error) => {
-    if (!isBroken(error)) throw error;
-    broken.abort(new BrokenPipe('nobody reads the output any more'));
-  });
+  process.stdout.on('error', (error) => broken.abort(outputError(error)));
   // Nobody is left to tell.
   process.stderr.on('error', () => {});
   return {
@@ -33,7 +31,7 @@ export function processIo(): Io {
         if (broken.signal.aborted) return reject(broken.signal.reason);
         process.stdout.write(data, (error) => {
           if (error === undefined || error === null) return resolve();
-          reject(isBroken(error) ? new BrokenPipe('nobody reads the output any more', { cause: error }) : error);
+          reject(outputError(error));
         });
       }),
     err: (data) => new Promise((resolve) => process.stderr.write(data, () => resolve())),
@@ -41,4 +39,9 @@ export function processIo(): Io {
     brokenPipe: broken.signal,
     errIsTerminal: process.stderr.isTTY === true,
   };
+}
+
+function outputError(cause: Error): Error {
+  if ('code' in cause && cause.code === 'EPIPE') return new BrokenPipe('nobody reads the output any more', { cause });
+  return new CliError(`cannot write to standard output: ${cause.message}`, { cause });
 }
