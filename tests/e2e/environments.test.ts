@@ -55,6 +55,20 @@ describe('environments', { timeout: 120_000 }, () => {
     await Promise.all(made.map((each) => stack.client.environments.destroy(each.id)));
   });
 
+  it('have a clock that keeps the pace of the host’s', async () => {
+    const made = await stack.client.environments.create({ task_id: 'pace', spec: { ram_mb: 256 } });
+    const reading = async () => {
+      const asked = performance.now();
+      const { stdout } = await stack.client.environments.exec(made.id, { cmd: ['cat', '/proc/uptime'] });
+      return { host: (asked + performance.now()) / 2_000, guest: Number(stdout.split(' ')[0]) };
+    };
+    const before = await reading();
+    await new Promise((resolve) => setTimeout(resolve, 6_000));
+    const after = await reading();
+    expect((after.guest - before.guest) / (after.host - before.host)).toBeCloseTo(1, 0.9);
+    await stack.client.environments.destroy(made.id);
+  });
+
   it('do not see each other’s writes, nor dirty the template', async () => {
     const [a, b] = await Promise.all(
       ['wa', 'wb'].map((task_id) => stack.client.environments.create({ task_id, spec: { ram_mb: 256 } })),

@@ -172,6 +172,17 @@ describe('a hostile guest', { timeout: 180_000 }, () => {
 
   it('cannot take the agent with kill -9 -1, a full disk or all descriptors', async () => {
     expect((await hostile('kill', 'kill -9 -1; sleep 1', 10_000)).after).toMatchObject({ stdout: 'alive\n' });
+    const hoard = [
+      'import os, signal',
+      'for _ in range(100):',
+      '  if os.fork() == 0:',
+      '    try:',
+      '      while True: os.dup(0)',
+      '    except OSError: signal.pause()',
+    ].join('\n');
+    expect((await hostile('descriptors', `python3 -c '${hoard}'; sleep 3`, 30_000)).after).toMatchObject({
+      stdout: 'alive\n',
+    });
     const { attack, after } = await hostile('disk', 'dd if=/dev/zero of=/fill bs=1M 2>&1; echo status $?', 120_000);
     expect(attack).toMatchObject({ stdout: expect.stringContaining('No space left') });
     expect(after).toMatchObject({ stdout: 'alive\n' });

@@ -53,6 +53,7 @@ export async function startStack({ home, env, port, token, log }: StackOptions):
     const orchestrator = await createOrchestrator(config, {
       log: log.child({ part: 'orchestrator' }),
       objectStore: store,
+      localHost: { id: HOST_ID, url: agent.url, token: hostToken },
     });
     let stopped: Promise<void> | undefined;
     const stopAccepting = () => {
@@ -60,7 +61,6 @@ export async function startStack({ home, env, port, token, log }: StackOptions):
       return stopped;
     };
     disposables.defer('orchestrator', stopAccepting);
-    await orchestrator.registerHost({ id: HOST_ID, url: agent.url, token: hostToken });
     return {
       url: orchestrator.url,
       hostUrl: agent.url,

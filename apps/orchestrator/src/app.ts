@@ -37,6 +37,8 @@ export interface OrchestratorDeps {
   log: Logger;
   /** Closed by whoever opened it. */
   objectStore: ObjectStore;
+  /** A host in this process: known before the first request is served and the first open run goes on. */
+  localHost?: RegisterHost;
   /** Tests stop drivers of runs here. */
   checkpoint?: DriveContext['checkpoint'];
 }
@@ -136,6 +138,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       },
     });
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
+    if (deps.localHost !== undefined) await hosts.refresh(deps.localHost);
     await listen(http, config.listen);
     reconciler.start();
     collector.start();
