@@ -4,6 +4,8 @@ const app = '^apps/([^/]+)/';
 /** Beside the source and part of no program. */
 const test = '[.]test[.]ts$|/test-[^/]+[.]ts$|[.](contract|fixture)[.]ts$|/src/contract/|-testing[.]ts$';
 
+const pureModel = '^apps/orchestrator/src/(environments/environment|runs/run)[.]ts$';
+
 /** @param {string} folder @param {string[]} allowed */
 const mayImportOnly = (folder, allowed) => ({
   from: { path: `^${folder}/`, pathNot: test },
@@ -88,21 +90,31 @@ module.exports = {
     },
     {
       name: 'pure-scheduling',
-      comment: 'A placement is computed from its arguments: no adapter, no clock, no I/O.',
+      comment: 'A placement is computed from its arguments: no adapter, no clock.',
       severity: 'error',
       from: { path: '^apps/orchestrator/src/scheduling/', pathNot: test },
       to: {
-        path: ['^apps/orchestrator/src/', '^node_modules/', '^node:'],
+        path: ['^apps/orchestrator/src/', '^packages/(runtime|object-store)/', '^node_modules/'],
         pathNot: ['^apps/orchestrator/src/scheduling/', '^node_modules/zod/'],
         dependencyTypesNot: ['type-only'],
       },
     },
     {
       name: 'pure-state-transitions',
-      comment: 'environment.ts and run.ts say which state follows which: no adapter, no clock, no I/O.',
+      comment: 'environment.ts and run.ts say which state follows which: no adapter, no clock.',
       severity: 'error',
-      from: { path: '^apps/orchestrator/src/(environments/environment|runs/run)[.]ts$' },
-      to: { path: ['^node:', '^apps/orchestrator/src/(db|http|hosts|events)/'], dependencyTypesNot: ['type-only'] },
+      from: { path: pureModel },
+      to: {
+        path: ['^apps/orchestrator/src/(db|http|hosts|events)/', '^packages/(runtime|object-store)/'],
+        dependencyTypesNot: ['type-only'],
+      },
+    },
+    {
+      name: 'pure-means-no-io',
+      comment: 'Scheduling and state transitions open no file, socket or process.',
+      severity: 'error',
+      from: { path: ['^apps/orchestrator/src/scheduling/', pureModel], pathNot: test },
+      to: { dependencyTypes: ['core'] },
     },
     {
       name: 'stores-know-no-http',
