@@ -101,6 +101,7 @@ func (e *Exec) awaitLeader(ended <-chan reaper.Status) reaper.Status {
 	}
 	e.timedOut.Store(true)
 	e.group.Kill()
+	e.Signal(unix.SIGKILL) // a leader that left its cgroup, as root can, ends too
 	return <-ended
 }
 
