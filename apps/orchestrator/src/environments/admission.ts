@@ -27,7 +27,8 @@ export async function admit(context: EnvironmentContext, tx: Tx, admission: Admi
   const effective = effectiveSpec(admission.spec);
   const id = `${context.vmPrefix}${admission.taskId}`;
   const placement = await place(context, tx, effective, true);
-  const taken = await environmentById(tx, admission.tenantId, id);
+  // A run's id is new, and so is its environment's.
+  const taken = admission.runId === undefined ? await environmentById(tx, admission.tenantId, id) : undefined;
   if (taken !== undefined) throw taskConflict(taken);
   if (placement.kind !== 'placed') return placement;
   const environment = await insertEnvironment(tx, {

@@ -28,6 +28,8 @@ export interface StartOptions {
   start?: CreateVm['start'];
   /** The caller holds the lease of the run that it belongs to: that is what keeps others away. */
   heldByRun?: boolean;
+  /** As it was just admitted: not read again. */
+  admitted?: EnvironmentRow | undefined;
   /** Part of the transaction that makes it `running`. */
   onRunning?: (tx: Tx) => Promise<void>;
 }
@@ -38,8 +40,10 @@ export async function startEnvironment(
   options: StartOptions,
 ): Promise<EnvironmentRow> {
   const { signal, heldByRun = false } = options;
+  let known = options.admitted;
   for (;;) {
-    const row = await environmentByUid(context.db.query, uid);
+    const row = known ?? (await environmentByUid(context.db.query, uid));
+    known = undefined;
     if (row === undefined || isGone(row.state) || row.state === 'destroying') throw goneMeanwhile(row);
     if (row.state !== 'provisioning') return row;
     if (heldByRun) return boot(context, row, options);

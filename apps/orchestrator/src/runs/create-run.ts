@@ -6,6 +6,7 @@ import { AppError, type CreateRun, type Run } from '@fuse/contract';
 import type { ObjectStore } from '@fuse/object-store';
 import { newId } from '@fuse/runtime';
 import { channels, type Db, notify, type Tx } from '../db/db.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
 import { rejectionError } from '../environments/admission.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
@@ -15,7 +16,7 @@ import { admissionOf } from './run-admission.ts';
 import { dropInline, hasInline, storedRequest, storeInline } from './run-contents.ts';
 import { anyQueued } from './run-queue.ts';
 import type { RunRecord } from './run-reads.ts';
-import { type Admittance, insertRun } from './run-store.ts';
+import { insertRun } from './run-store.ts';
 import type { RunWorker } from './run-worker.ts';
 
 export interface CreateContext {
@@ -39,7 +40,6 @@ export interface NewRunRequest {
 export async function createRun(context: CreateContext, request: NewRunRequest): Promise<RunRecord | undefined> {
   const { db, objectStore, environments, worker } = context;
   const plan = planRun(request.body);
-  await environments.requireImage(plan.image);
   const runId = newId('run');
   const inline = hasInline(plan);
   let committing = false;
@@ -58,14 +58,18 @@ export async function createRun(context: CreateContext, request: NewRunRequest):
       if (inline) await dropInline(objectStore, runId);
       return undefined;
     }
-    if (created.state === 'starting') {
+    const { record, environment } = created;
+    if (environment !== undefined) {
       slot = false;
-      worker.drive(created, heldUntil);
+      worker.drive(record, heldUntil, environment);
     } else worker.wakeQueue();
-    return created;
+    return record;
   } catch (error) {
     // A commit whose answer was lost may have happened: then the run needs them. Else they are swept later.
     if (inline && !committing) await dropInline(objectStore, runId).catch(() => {});
+    // Perhaps because nobody has the image: then that is what is wrong.
+    if (error instanceof AppError && error.details?.reason === 'impossible')
+      await environments.requireImage(plan.image);
     throw error;
   } finally {
     if (slot) worker.releaseSlot();
@@ -88,11 +92,12 @@ async function admitRun(
   tx: Tx,
   request: NewRunRequest,
   prepared: PreparedRun,
-): Promise<RunRecord> {
+): Promise<{ record: RunRecord; environment: EnvironmentRow | undefined }> {
   const { tenantId, idempotent } = request;
   const { plan, runId, contents } = prepared;
   const stored = await storedRequest(tx, tenantId, plan, contents, plan.queueTimeoutMs + KEEP_FILES_EXTRA_MS);
-  const room = await reserveRoom(context, tx, request, prepared);
+  const environment = await reserveRoom(context, tx, request, prepared);
+  const { owner, leaseMs } = context.worker;
   const row = await insertRun(
     tx,
     {
@@ -106,21 +111,21 @@ async function admitRun(
       request: stored,
       admitMs: performance.now() - request.receivedAt,
     },
-    room?.admitted,
+    environment === undefined ? undefined : { environmentUid: environment.uid, owner, leaseMs },
   );
-  if (room === undefined) await notify(tx, channels.runs, 'queued');
-  const record = { ...row, environment_id: room?.environmentId ?? null, destroy_ms: null };
+  if (environment === undefined) await notify(tx, channels.runs, 'queued');
+  const record = { ...row, environment_id: environment?.id ?? null, destroy_ms: null };
   if (idempotent !== undefined) await recordResponse(tx, idempotent, await request.show(record));
-  return record;
+  return { record, environment };
 }
 
 /** Undefined: it has to wait. Throws what nobody could ever give, and what may not wait. */
 async function reserveRoom(
-  { environments, worker }: CreateContext,
+  { environments }: CreateContext,
   tx: Tx,
   { tenantId }: NewRunRequest,
   { plan, runId, slot }: PreparedRun,
-): Promise<{ admitted: Admittance; environmentId: string } | undefined> {
+): Promise<EnvironmentRow | undefined> {
   const { image, shape, timeoutMs } = plan;
   const mustWait = !slot || (await anyQueued(tx));
   if (mustWait) {
@@ -136,10 +141,7 @@ async function reserveRoom(
   }
   const asking = { id: runId, tenant_id: tenantId, image, ...shape, timeout_ms: timeoutMs };
   const admission = await environments.admit(tx, admissionOf(asking));
-  if (admission.kind === 'admitted') {
-    const { uid, id } = admission.environment;
-    return { admitted: { environmentUid: uid, owner: worker.owner, leaseMs: worker.leaseMs }, environmentId: id };
-  }
+  if (admission.kind === 'admitted') return admission.environment;
   if (admission.kind !== 'no_room' || plan.queueTimeoutMs === 0) throw rejectionError(admission);
   return undefined;
 }

@@ -3,7 +3,7 @@
  * waited QUEUE_OVERTAKE_MS; from then on nothing passes it, so that many small runs cannot keep a big one out for ever.
  */
 import type { Db, Tx } from '../db/db.ts';
-import type { RunRow } from '../db/schema.ts';
+import type { EnvironmentRow, RunRow } from '../db/schema.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import { QUEUE_OVERTAKE_MS } from './run.ts';
 import { admissionOf } from './run-admission.ts';
@@ -20,13 +20,17 @@ export interface QueueContext {
 export function admitNextQueued(
   context: QueueContext,
   { owner, leaseMs }: { owner: string; leaseMs: number },
-): Promise<RunRow | undefined> {
+): Promise<{ run: RunRow; environment: EnvironmentRow } | undefined> {
   return context.db.transaction(async (tx) => {
     if (!(await tryLockQueue(tx))) return undefined;
     const rejected = new Set<string>();
     for (const run of await oldestQueued(tx, QUEUE_DEPTH)) {
-      const environmentUid = await admit(context, tx, run, rejected);
-      if (environmentUid !== undefined) return admitQueuedRun(tx, run.id, { environmentUid, owner, leaseMs });
+      const environment = await admit(context, tx, run, rejected);
+      if (environment !== undefined)
+        return {
+          run: await admitQueuedRun(tx, run.id, { environmentUid: environment.uid, owner, leaseMs }),
+          environment,
+        };
       if (run.age_ms >= QUEUE_OVERTAKE_MS) return undefined;
     }
     return undefined;
@@ -37,11 +41,16 @@ export function admitNextQueued(
 const QUEUE_DEPTH = 50;
 
 /** Equal shapes fare alike: each is tried once. */
-async function admit(context: QueueContext, tx: Tx, run: RunRow, rejected: Set<string>): Promise<string | undefined> {
+async function admit(
+  context: QueueContext,
+  tx: Tx,
+  run: RunRow,
+  rejected: Set<string>,
+): Promise<EnvironmentRow | undefined> {
   const alike = JSON.stringify([run.image, run.cpus, run.ram_mb, run.storage_gb]);
   if (rejected.has(alike)) return undefined;
   const admitted = await context.environments.admit(tx, admissionOf(run));
-  if (admitted.kind === 'admitted') return admitted.environment.uid;
+  if (admitted.kind === 'admitted') return admitted.environment;
   rejected.add(alike);
   return undefined;
 }

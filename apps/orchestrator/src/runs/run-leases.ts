@@ -44,6 +44,15 @@ export async function renewLeases(
   return new Map(rows.map((row) => [row.id, { cancelRequested: row.cancel_requested_at !== null }]));
 }
 
+/** For a database that only one process can have open: whoever held a lease is gone. */
+export async function endAllLeases(query: Queryable): Promise<void> {
+  await query
+    .updateTable('runs')
+    .set({ lease_owner: null, lease_until: null })
+    .where('state', 'in', ['starting', 'running', 'saving'])
+    .execute();
+}
+
 /** So that others need not wait for the leases to run out. */
 export async function giveUpLeases(query: Queryable, owner: string): Promise<void> {
   await query

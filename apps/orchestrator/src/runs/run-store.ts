@@ -5,10 +5,9 @@
  */
 import { type RunState, runCanBecome } from '@fuse/contract';
 import type { Shape } from '@fuse/host-protocol';
-import { type RawBuilder, sql, type Updateable } from 'kysely';
-import { inMs, jsonb, now, type Queryable, type Tx } from '../db/db.ts';
-import type { RunRow, RunsTable } from '../db/schema.ts';
-import { recordEvents } from '../events/events.ts';
+import { type InsertQueryBuilder, type RawBuilder, sql, type Updateable, type UpdateQueryBuilder } from 'kysely';
+import { channels, inMs, jsonb, now, type Queryable, type Tx } from '../db/db.ts';
+import type { Database, RunRow, RunsTable } from '../db/schema.ts';
 import type { StoredRequest } from './request.ts';
 import type { RunFailure } from './run.ts';
 
@@ -52,7 +51,7 @@ export interface Admittance {
 export async function insertRun(tx: Tx, run: NewRun, admitted: Admittance | undefined): Promise<RunRow> {
   const state = admitted === undefined ? 'queued' : 'starting';
   const timings = { admit_ms: roundMs(run.admitMs), ...(admitted === undefined ? {} : { queue_ms: 0 }) };
-  const row = await tx
+  const made = tx
     .insertInto('runs')
     .values({
       id: run.id,
@@ -69,19 +68,15 @@ export async function insertRun(tx: Tx, run: NewRun, admitted: Admittance | unde
       lease_owner: admitted?.owner ?? null,
       lease_until: admitted === undefined ? null : inMs(admitted.leaseMs),
     })
-    .returningAll()
-    .executeTakeFirstOrThrow();
-  const states: RunState[] = admitted === undefined ? ['queued'] : ['queued', 'starting'];
-  await recordEvents(
-    tx,
-    states.map((each) => stateEvent(run.id, each)),
-  );
+    .returningAll();
+  const row = await withEvents(tx, made, admitted === undefined ? [{ state }] : [{ state: 'queued' }, { state }]);
+  if (row === undefined) throw new Error(`run ${run.id} was not inserted`);
   return row;
 }
 
 /** A queued run, locked by this transaction, gets the room that was reserved for it. */
 export async function admitQueuedRun(tx: Tx, runId: string, admitted: Admittance): Promise<RunRow> {
-  const row = await tx
+  const admitting = tx
     .updateTable('runs')
     .set({
       ...moved('queued', 'starting'),
@@ -92,10 +87,9 @@ export async function admitQueuedRun(tx: Tx, runId: string, admitted: Admittance
     })
     .where('id', '=', runId)
     .where('state', '=', 'queued')
-    .returningAll()
-    .executeTakeFirst();
+    .returningAll();
+  const row = await withEvents(tx, admitting, [{ state: 'starting' }]);
   if (row === undefined) throw new HoldLost(runId);
-  await recordEvents(tx, [stateEvent(runId, 'starting')]);
   return row;
 }
 
@@ -108,17 +102,16 @@ export interface Move {
 
 /** By whoever holds the run. */
 export async function moveRun(tx: Tx, hold: RunHold, { from, to, set, failure }: Move): Promise<RunRow> {
-  const row = await tx
+  const moving = tx
     .updateTable('runs')
     .set({ ...moved(from, to), ...set, ...failed(failure) })
     .where('id', '=', hold.runId)
     .where('state', '=', from)
     .where('lease_owner', '=', hold.owner)
     .where('version', '=', hold.version)
-    .returningAll()
-    .executeTakeFirst();
+    .returningAll();
+  const row = await withEvents(tx, moving, [stateEvent(to, failure)]);
   if (row === undefined) throw new HoldLost(hold.runId);
-  await recordEvents(tx, [stateEvent(hold.runId, to, failure)]);
   return row;
 }
 
@@ -130,16 +123,13 @@ export async function endQueuedRun(
   retentionMs: number,
   failure?: RunFailure,
 ): Promise<boolean> {
-  const row = await tx
+  const ending = tx
     .updateTable('runs')
     .set({ ...moved('queued', to), ...ended(retentionMs), ...failed(failure) })
     .where('id', '=', runId)
     .where('state', '=', 'queued')
-    .returning('id')
-    .executeTakeFirst();
-  if (row === undefined) return false;
-  await recordEvents(tx, [stateEvent(runId, to, failure)]);
-  return true;
+    .returningAll();
+  return (await withEvents(tx, ending, [stateEvent(to, failure)])) !== undefined;
 }
 
 /** What every terminal row has. */
@@ -168,12 +158,40 @@ const timingsWith = (phase: string): RawBuilder<Record<string, number>> =>
 const failed = (failure: RunFailure | undefined): Updateable<RunsTable> =>
   failure === undefined ? {} : { error_code: failure.code, error_message: failure.message };
 
-const stateEvent = (runId: string, state: RunState, failure?: RunFailure) => ({
-  subjectKind: 'run' as const,
-  subjectId: runId,
-  kind: 'state',
-  data: { state, ...(failure === undefined ? {} : { error: failure }) },
+/** The data of one event. */
+interface StateEvent {
+  state: RunState;
+  error?: RunFailure;
+}
+
+const stateEvent = (state: RunState, error: RunFailure | undefined): StateEvent => ({
+  state,
+  ...(error === undefined ? {} : { error }),
 });
+
+type ChangeOfRuns = InsertQueryBuilder<Database, 'runs', RunRow> | UpdateQueryBuilder<Database, 'runs', 'runs', RunRow>;
+
+/**
+ * The change, its events in order and their announcement (as events.ts does it) in one round trip. Undefined when no row was changed: then
+ * there is no event either.
+ */
+async function withEvents(tx: Tx, change: ChangeOfRuns, events: StateEvent[]): Promise<RunRow | undefined> {
+  const logged = sql<{ id: number }>`(
+    insert into events (subject_kind, subject_id, kind, data)
+    select 'run', changed.id, 'state', each.data
+    from changed, jsonb_array_elements(${jsonb(events)}) with ordinality as each (data, place) order by each.place
+    returning id)`;
+  const row = await tx
+    .with('changed', () => change)
+    .with('logged', () => logged)
+    .selectFrom('changed')
+    .selectAll()
+    .select(sql`pg_notify(${channels.events}, 'run:' || id)`.as('announced'))
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  const { announced: _, ...run } = row;
+  return run;
+}
 
 const roundMs = (ms: number): number => Math.round(ms * 10) / 10;
 

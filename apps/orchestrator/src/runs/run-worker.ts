@@ -6,12 +6,12 @@
  */
 import { newId, sleep } from '@fuse/runtime';
 import { channels } from '../db/db.ts';
-import type { RunRow } from '../db/schema.ts';
-import { ActiveRun } from './driving/active-run.ts';
+import type { EnvironmentRow, RunRow } from '../db/schema.ts';
+import { ActiveRun, type HeldRun } from './driving/active-run.ts';
 import { type Drive, type DriveContext, environmentUidOf } from './driving/drive.ts';
 import { driveRun } from './driving/drive-run.ts';
 import { admitNextQueued, failOverdueQueued } from './queue-admission.ts';
-import { claimAbandonedRuns, giveUpLeases, renewLeases } from './run-leases.ts';
+import { claimAbandonedRuns, endAllLeases, giveUpLeases, renewLeases } from './run-leases.ts';
 import { nextDeadlineInMs } from './run-queue.ts';
 import { Wakeup } from './wakeup.ts';
 
@@ -45,6 +45,7 @@ export class RunWorker implements AsyncDisposable {
 
   async start(): Promise<void> {
     const { db } = this.#options;
+    if (db.kind === 'pglite') await endAllLeases(db.query);
     this.#subscriptions.push(
       await db.listen(channels.runs, (payload) => this.#onNews(payload)),
       await db.listen(channels.capacity, () => this.#queue.wake()),
@@ -78,14 +79,14 @@ export class RunWorker implements AsyncDisposable {
   }
 
   /** `run` was just leased to this worker, and has a slot. */
-  drive(run: RunRow, heldUntil: number): void {
+  drive(run: RunRow, heldUntil: number, environment: EnvironmentRow): void {
     this.#reserved -= 1;
-    this.#begin(run, heldUntil);
+    this.#begin({ run, owner: this.owner, heldUntil, environment });
   }
 
-  #begin(run: RunRow, heldUntil: number): void {
-    const hold = { runId: run.id, owner: this.owner, version: run.version };
-    const active = new ActiveRun(run, hold, heldUntil, (drive) => this.#drive(run, drive));
+  #begin(held: HeldRun): void {
+    const { run } = held;
+    const active = new ActiveRun(held, (drive) => this.#drive(run, drive));
     this.#active.set(run.id, active);
     if (this.#stopped.signal.aborted) active.stop();
   }
@@ -147,7 +148,7 @@ export class RunWorker implements AsyncDisposable {
     const claimed = await claimAbandonedRuns(db.query, { owner: this.owner, leaseMs: this.leaseMs, limit });
     for (const run of claimed) {
       log.info({ run_id: run.id, state: run.state }, 'run taken over');
-      this.#begin(run, heldUntil);
+      this.#begin({ run, owner: this.owner, heldUntil });
     }
   }
 
@@ -173,15 +174,15 @@ export class RunWorker implements AsyncDisposable {
   /** False when there is none that fits, or no slot for it. */
   async #driveNextQueued(): Promise<boolean> {
     if (!this.reserveSlot()) return false;
-    let run: RunRow | undefined;
+    let admitted: Awaited<ReturnType<typeof admitNextQueued>>;
     const heldUntil = performance.now() + this.leaseMs;
     try {
-      run = await admitNextQueued(this.#options, { owner: this.owner, leaseMs: this.leaseMs });
-      if (run !== undefined) this.drive(run, heldUntil);
-      return run !== undefined;
+      admitted = await admitNextQueued(this.#options, { owner: this.owner, leaseMs: this.leaseMs });
+      if (admitted !== undefined) this.drive(admitted.run, heldUntil, admitted.environment);
+      return admitted !== undefined;
     } finally {
       // Not `releaseSlot`: waking the queue from here would make it look again at once, for ever.
-      if (run === undefined) this.#reserved -= 1;
+      if (admitted === undefined) this.#reserved -= 1;
     }
   }
 

@@ -1,8 +1,16 @@
 /** A run that this process drives: its hold, and the two ways to interrupt it. */
-import type { RunRow } from '../../db/schema.ts';
+import type { EnvironmentRow, RunRow } from '../../db/schema.ts';
 import { ProcessStops } from '../../environments/start-environment.ts';
-import type { RunHold } from '../run-store.ts';
 import type { Drive } from './drive.ts';
+
+export interface HeldRun {
+  run: RunRow;
+  owner: string;
+  /** Of performance.now(). */
+  heldUntil: number;
+  /** As just admitted by this process. */
+  environment?: EnvironmentRow | undefined;
+}
 
 export class ActiveRun {
   readonly drive: Drive;
@@ -12,13 +20,15 @@ export class ActiveRun {
   /** Of performance.now(): until then nobody can have taken it over. */
   #heldUntil: number;
 
-  constructor(run: RunRow, hold: RunHold, heldUntil: number, go: (drive: Drive) => Promise<void>) {
+  constructor({ run, owner, heldUntil, environment }: HeldRun, go: (drive: Drive) => Promise<void>) {
     this.#heldUntil = heldUntil;
+    const hold = { runId: run.id, owner, version: run.version };
     this.drive = {
       hold,
       stop: this.#stop.signal,
       cancel: this.#cancel.signal,
       markedRunning: false,
+      admitted: environment,
       at: undefined,
       saving: undefined,
     };

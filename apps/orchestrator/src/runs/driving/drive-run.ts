@@ -27,6 +27,7 @@ export async function driveRun(context: DriveContext, drive: Drive, run: RunRow)
       if (tries >= MAX_TRIES && !hasCode(error, 'unavailable')) return endAsBroken(context, drive, current);
       await sleep(Math.min(FIRST_DELAY_MS * 2 ** tries, 5_000), drive.stop).catch(() => {});
     }
+    drive.admitted = undefined;
     drive.at = undefined;
     drive.saving = undefined;
     const now = await readAgain(context, drive);

@@ -58,6 +58,8 @@ export interface Drive {
   readonly cancel: AbortSignal;
   /** Whether it was this driver that marked the run `running`: then nobody else can have started the command. */
   markedRunning: boolean;
+  /** When this process has just admitted it: not read again. */
+  admitted: EnvironmentRow | undefined;
   /** Once known, for the steps that follow. */
   at: Whereabouts | undefined;
   /** Saving that was begun when the command ended, beside reading its result. */

@@ -28,6 +28,7 @@ export async function startStep(context: DriveContext, drive: Drive, run: RunRow
     const environment = await context.environments.start(environmentUid, {
       signal: wanted,
       heldByRun: true,
+      admitted: drive.admitted,
       // One commit for both, when nothing has to happen in between.
       ...(requestOf(run).files.length === 0 ? { onRunning: markRunning } : {}),
     });
