@@ -13,6 +13,7 @@
  *   PUT    /v1/vms/{id}/files GuestFiles       -> 200 {files: [{path, size_bytes, sha256}]}: object store -> guest, or inline
  *   PUT    /v1/vms/{id}/execs/{eid} StartExec  -> 201 HostExec, started; 200 when it exists already (never started twice)
  *                                                 400 `invalid_argument` details.reason=exec_failed when the program cannot be started
+ *        ?wait_ms=N&limit=M                     waits for its end, at most N ms (at most 10 000), and answers with its `result` then: one call for a short command
  *   GET    /v1/vms/{id}/execs/{eid}?wait_ms=N  -> 200 HostExec; returns at its end, or after N ms (at most 60 000)
  *   GET    /v1/vms/{id}/execs/{eid}/result?limit=N -> 200 HostExecResult (head of each stream, at most N bytes each) | 409 still running
  *   GET    /v1/vms/{id}/execs/{eid}/log?offset=N&follow=1 -> 200 frame stream from byte N (contract/frames.ts), to its end when following
@@ -130,6 +131,8 @@ export const HostExec = z.object({
   log_truncated: z.boolean(),
   /** With `lost`. */
   error: z.string().optional(),
+  /** Head of each stream; only in the answer to a PUT that waited, once it exited. */
+  result: z.object({ stdout_base64: z.string(), stderr_base64: z.string(), truncated: z.boolean() }).optional(),
 });
 export type HostExec = z.infer<typeof HostExec>;
 

@@ -11,24 +11,37 @@ import type { App, HttpParts } from './server.ts';
 const ExecParams = z.object({ id: VmId, eid: ExecId });
 const START_BODY_LIMIT_BYTES = 32 * 1024 * 1024;
 const MAX_WAIT_MS = 60_000;
+const MAX_START_WAIT_MS = 10_000;
 const MAX_RESULT_BYTES = 16 * 1024 * 1024;
 
 const wholeNumber = z.coerce.number().int().nonnegative();
 const WaitQuery = z.object({ wait_ms: wholeNumber.default(0) });
 const ResultQuery = z.object({ limit: wholeNumber.max(MAX_RESULT_BYTES).default(262_144) });
+const StartQuery = WaitQuery.extend(ResultQuery.shape);
 const LogQuery = z.object({ offset: wholeNumber.default(0), follow: z.enum(['0', '1']).default('0') });
 
 export function execRoutes(app: App, { vms, stopping }: HttpParts): void {
   app.put(
     '/v1/vms/:id/execs/:eid',
     {
-      schema: { params: ExecParams, body: StartExec, response: { 200: HostExec, 201: HostExec } },
+      schema: {
+        params: ExecParams,
+        querystring: StartQuery,
+        body: StartExec,
+        response: { 200: HostExec, 201: HostExec },
+      },
       bodyLimit: START_BODY_LIMIT_BYTES,
     },
     async (request, reply) => {
       const { id, eid } = request.params;
       const { exec, created } = await vms.get(id).startExec(eid, request.body);
-      return reply.code(created ? 201 : 200).send(exec.view());
+      const { wait_ms, limit } = request.query;
+      if (wait_ms > 0) await exec.waitForEnd(Math.min(wait_ms, MAX_START_WAIT_MS), callerSignal(reply, stopping));
+      const view = exec.view();
+      reply.code(created ? 201 : 200);
+      if (wait_ms === 0 || view.state !== 'exited') return view;
+      const { stdout_base64, stderr_base64, truncated } = await execResult(exec, limit);
+      return { ...view, result: { stdout_base64, stderr_base64, truncated } };
     },
   );
 

@@ -13,7 +13,7 @@ import { type Created, type Creation, createEnvironment } from './create-environ
 import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
-import { execInEnvironment } from './exec-in-environment.ts';
+import { execInEnvironment, toStartExec } from './exec-in-environment.ts';
 import { giveUpStart, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
 
 export type { Admission, Admitted } from './admission.ts';
@@ -150,10 +150,11 @@ export class EnvironmentService implements AsyncDisposable {
 
   /** `?action=exec`. Aborting `signal` kills the command. */
   async exec(tenantId: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
+    const command = toStartExec(request); // what is wrong with it is said first
     const row = await this.find(tenantId, id);
     if (row.state !== 'running')
       throw new AppError('conflict', `vm ${id} is ${row.state}, not running`, { details: { state: row.state } });
-    return execInEnvironment(this.#context, row, request, signal);
+    return execInEnvironment(this.#context, row, { command, encoding: request.encoding ?? 'utf8' }, signal);
   }
 
   /**

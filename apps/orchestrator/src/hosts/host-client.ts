@@ -90,6 +90,17 @@ export class HostClient implements AsyncDisposable {
     return this.#transport.json({ method: 'PUT', path, body, timeoutMs: START_EXEC_MS, signal }, HostExec);
   }
 
+  /** As `startExec`; the answer waits for the exec's end, at most `waitMs` (at most 10 s), and has its `result` then. */
+  startShortExec(
+    vmId: string,
+    execId: string,
+    { command, waitMs, limitBytes }: { command: StartExec; waitMs: number; limitBytes: number },
+  ): Promise<HostExec> {
+    const path = `/v1/vms/${vmId}/execs/${execId}?wait_ms=${waitMs}&limit=${limitBytes}`;
+    const timeoutMs = START_EXEC_MS + waitMs;
+    return this.#transport.json({ method: 'PUT', path, body: command, timeoutMs }, HostExec);
+  }
+
   /** At the exec's end, or after `waitMs` (at most MAX_WAIT_MS) with `state: "running"`. */
   exec(vmId: string, execId: string, waitMs: number, signal?: AbortSignal): Promise<HostExec> {
     const path = `/v1/vms/${vmId}/execs/${execId}?wait_ms=${Math.min(Math.max(0, Math.floor(waitMs)), MAX_WAIT_MS)}`;
