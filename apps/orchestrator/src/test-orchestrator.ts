@@ -57,7 +57,8 @@ export async function startTestOrchestrator(
   const disposables = new Disposables(quiet);
   const directory = disposables.add('directory', await temporaryDirectory());
   const { location } = disposables.add('database', await testLocation(engine));
-  const objectStoreConfig = { kind: 'file', directory: `${directory.path}/objects` } as const;
+  const objectStoreConfig =
+    options.config?.objectStore ?? ({ kind: 'file', directory: `${directory.path}/objects` } as const);
   const objectStore = disposables.add('object store', await openObjectStore(objectStoreConfig));
   const host = disposables.add('host', await TestHost.start({ objectStore, ...options.host }));
   const config: OrchestratorConfig = {

@@ -145,6 +145,13 @@ describe('a run whose driver dies', () => {
     expect(await ranTimes(counter)).toBe(1);
   });
 
+  it('is cancelled by whoever takes it over', async () => {
+    const { id, child } = await stopAt('exec started', { shell: 'echo x; sleep 60' });
+    expect((await system.call('POST', `/v1/runs/${id}?action=cancel`)).status).toBe(200);
+    await kill(child);
+    expect(await untilEnded(system.call, id)).toMatchObject({ state: 'cancelled', stdout: 'x\n' });
+  });
+
   it('is handed over by a process that stops in good order, with the command running on', async () => {
     const counter = `${directory.path}/handed-over`;
     const first = await system.another({ listen: { host: '127.0.0.1', port: 0 } });
