@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { openSync } from 'node:fs';
+import { existsSync, openSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, symlink } from 'node:fs/promises';
 import { cpus, homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ export async function localStack() {
   const child = spawn(process.execPath, [program], { env, stdio: ['ignore', log, log] });
   const url = `http://127.0.0.1:${port}`;
   const deadline = Date.now() + 120_000;
-  while (!(await fetch(`${url}/ready`).catch(() => undefined))?.ok) {
+  while (!existsSync(join(home, 'local.json')) || !(await fetch(`${url}/ready`).catch(() => undefined))?.ok) {
     if (child.exitCode !== null || Date.now() > deadline)
       throw new Error(`the local stack did not start:\n${await readFile(join(home, 'service.log'), 'utf8')}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
