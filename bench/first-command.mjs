@@ -2,12 +2,15 @@
  * What the product adds to the floor, in one run, in turn: create -> first command done, and an exec of `true`, through the public API,
  * beside a bare script that restores the same template and talks over the raw guest channel (floor.mjs).
  *
- *   node bench/first-command.mjs [N=20] [ram=512]
+ *   node bench/first-command.mjs [N=20] [ram=512] [local | separate]
+ *
+ * `separate`: orchestrator and host agent as processes of their own over PostgreSQL, as in production, in place of the local stack.
  */
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { localStack, quantile, report, timed } from './local-stack.mjs';
+import { separateStack } from './separate-stack.mjs';
 
 const run = promisify(execFile);
 const n = Number(process.argv[2] ?? 20);
@@ -24,7 +27,7 @@ const series = {
   'API: exec': [],
 };
 
-const stack = await localStack();
+const stack = await (process.argv[4] === 'separate' ? separateStack() : localStack());
 try {
   for (let round = -1; round < n; round++) {
     const { stdout } = await run(process.execPath, [floorScript, '--n', '1', '--json', '--ram', ram, '--', 'true']);
