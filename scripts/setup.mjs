@@ -14,7 +14,7 @@ import { ensureKernel } from './setup/kernel.mjs';
 import { withSetupLock } from './setup/lock.mjs';
 import { writeManifest } from './setup/manifest.mjs';
 import { ensureNpmPackages } from './setup/npm-packages.mjs';
-import { homePath } from './setup/paths.mjs';
+import { assetsPath, homePath } from './setup/paths.mjs';
 import { seconds } from './setup/progress.mjs';
 import { Tasks } from './setup/tasks.mjs';
 import { ensureTemplate } from './setup/template.mjs';
@@ -29,7 +29,7 @@ import { buildTypeScript, PROGRAMS } from './setup/typescript.mjs';
 export async function setUp(signal, { packages = [], projects = PROGRAMS, addTasks } = {}) {
   const startedAt = performance.now();
   process.stderr.write(`Setting up (${homePath})\n`);
-  const changed = await withSetupLock(homePath, signal, async () => {
+  const changed = await withSetupLock(assetsPath, signal, async () => {
     await removeHalfMade();
     const tasks = new Tasks(signal);
     const go = await goPackageToInstall();

@@ -15,7 +15,7 @@ import { allSuites, suitesMatching } from './test/suites.mjs';
 await runScript(async (signal) => {
   const pattern = onlyPattern(process.argv.slice(2));
   await setUp(signal, {
-    packages: ['cpio', 'lz4', ...((await hasPostgres()) ? [] : ['postgresql'])],
+    packages: ['cpio', 'curl', 'lz4', ...((await hasPostgres()) ? [] : ['postgresql'])],
     projects: EVERYTHING,
     addTasks: (tasks, built) => {
       tasks.add('test S3 server', [built], async ({ signal, onLine }) => {

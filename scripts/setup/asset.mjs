@@ -2,7 +2,7 @@
  * Folders below `<FUSE_HOME>/assets` named after the digest of what they are made from. One is made under another name and renamed
  * into place when whole and flushed, so that a folder with its proper name is complete for ever.
  */
-import { mkdir, mkdtemp, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { digest } from './digest.mjs';
 import { assetsPath } from './paths.mjs';
@@ -26,7 +26,6 @@ export async function ensureAsset(name, inputs, make) {
   const path = join(assetsPath, `${name}-${key}`);
   const known = await readFacts(path);
   if (known !== undefined) return { path, key, made: false, facts: known };
-  await mkdir(assetsPath, { recursive: true });
   const directory = await mkdtemp(join(assetsPath, `${MAKING}${name}-`));
   try {
     const facts = await make(directory);
@@ -42,7 +41,6 @@ export async function ensureAsset(name, inputs, make) {
 
 /** Removes what a set-up that died left half made. Only with the set-up's lock held. */
 export async function removeHalfMade() {
-  await mkdir(assetsPath, { recursive: true });
   for (const entry of await readdir(assetsPath))
     if (entry.startsWith(MAKING)) await rm(join(assetsPath, entry), { recursive: true, force: true });
 }

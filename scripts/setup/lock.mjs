@@ -1,5 +1,5 @@
-/** One set-up at a time in a FUSE_HOME: who has bound its name in Linux's abstract socket namespace. The kernel frees it when its holder dies. */
-import { mkdir, realpath } from 'node:fs/promises';
+/** One set-up at a time for a folder: who has bound its name in Linux's abstract socket namespace. The kernel frees it when its holder dies. */
+import { realpath } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { digest } from './digest.mjs';
@@ -8,13 +8,12 @@ const LOOK_AGAIN_MS = 250;
 
 /**
  * @template T
- * @param {string} home
+ * @param {string} directory
  * @param {AbortSignal} signal
  * @param {() => Promise<T>} work
  */
-export async function withSetupLock(home, signal, work) {
-  await mkdir(home, { recursive: true, mode: 0o700 });
-  const name = `\0fuse-setup-${digest(await realpath(home)).slice(0, 32)}`;
+export async function withSetupLock(directory, signal, work) {
+  const name = `\0fuse-setup-${digest(await realpath(directory)).slice(0, 32)}`;
   let said = false;
   let release = await take(name);
   while (release === undefined) {

@@ -21,11 +21,17 @@ export default class VitestCounts {
         else if (result.state === 'skipped')
           counts.skipped.push({
             name: `${module.relativeModuleId} > ${test.fullName}`,
-            reason: result.note ?? 'no reason given',
+            reason: result.note ?? (brokenSuite(test) ? 'what comes before it failed' : 'no reason given'),
           });
         else counts.failed++;
       }
     }
     writeFileSync(String(process.env.FUSE_TEST_COUNTS), JSON.stringify(counts));
   }
+}
+
+/** Whether the set-up of a suite around this test failed. @param {import('vitest/node').TestCase} test */
+function brokenSuite(test) {
+  for (let at = test.parent; at.type === 'suite'; at = at.parent) if (at.errors().length > 0) return true;
+  return test.module.errors().length > 0;
 }
