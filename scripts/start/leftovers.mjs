@@ -2,8 +2,8 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
 
 /**
- * A line for each VMM that works in `home` or was started with a path in it, each mount in it, and each network link or named network
- * namespace of ours.
+ * A line for each VMM that works in `home` or was started with a path in its VMs' folder (its assets may be shared with other homes),
+ * each mount in it, and each network link or named network namespace of ours.
  * @param {string} home
  * @returns {Promise<string[]>}
  */
@@ -27,7 +27,7 @@ async function processes(home) {
       const words = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
       const directory = await readlink(`/proc/${pid}/cwd`).catch(() => '');
       const isVmm = /(^|\/)(qemu-system-|firecracker)/.test(words[0] ?? '');
-      const concerns = inHome(directory) || words.some((word) => word.includes(`${home}/`));
+      const concerns = inHome(directory) || words.some((word) => word.includes(`${home}/host/`));
       return isVmm && concerns ? [`process ${pid}: ${words.join(' ').slice(0, 120)}`] : [];
     }),
   );
