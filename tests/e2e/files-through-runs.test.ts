@@ -115,7 +115,7 @@ describe('files', { timeout: 180_000 }, () => {
   });
 
   it('that do not fit the disk fail the run clearly and leave nothing', async () => {
-    const upload = await stack.client.files.upload(new Uint8Array(960 * MIB));
+    const upload = await stack.client.files.upload(new Uint8Array(1025 * MIB));
     const run = await stack.client.runs.create({
       shell: 'echo ran',
       files: [{ path: 'huge', file_id: upload.id }],

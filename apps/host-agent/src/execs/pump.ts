@@ -56,7 +56,8 @@ function isFinal(error: unknown): boolean {
 async function converse(parts: PumpParts, signal: AbortSignal): Promise<GuestExecExit> {
   const { spool, execId } = parts;
   const guest = parts.guest();
-  const spec = parts.pendingSpec();
+  // Output in the log is a confirmation too: an earlier host agent may have been killed between the two.
+  const spec = spool.logBytes > 0 ? undefined : parts.pendingSpec();
   let stdinFrom = 0;
   let offset = 0;
   if (spec === undefined) {
