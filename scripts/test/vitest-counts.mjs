@@ -10,6 +10,8 @@ export default class VitestCounts {
     const counts = {
       passed: 0,
       failed: unhandledErrors.length,
+      crashed: unhandledErrors.filter((error) => String(/** @type {Error} */ (error)?.cause).includes('Worker exited'))
+        .length,
       skipped: /** @type {{name: string, reason: string}[]} */ ([]),
     };
     for (const module of modules) {
