@@ -113,7 +113,7 @@ export function describeDriver(
         const spec = { ...(await machines.bootSpec(directory)), snapshot: template.snapshot };
         const stop = new AbortController();
         const restoring = machines.driver.restore(spec, stop.signal);
-        setTimeout(() => stop.abort(new Error('not wanted any more')), 5);
+        stop.abort(new Error('not wanted any more')); // before QEMU can be there, however fast the machine
         await expect(restoring).rejects.toThrow('not wanted any more');
         expect(await machines.driver.adopt(directory)).toBeUndefined();
       });
@@ -140,6 +140,7 @@ export function describeDriver(
         const { guest, vmm } = await machines.restore();
         await shellIn(guest, '(while :; do echo >> /dev/shm/ticks; sleep 0.05; done) > /dev/null 2>&1 &');
         const ticks = async () => Number(await shellIn(guest, 'wc -l < /dev/shm/ticks'));
+        await shellIn(guest, 'until test -s /dev/shm/ticks; do sleep 0.01; done');
         await vmm.pause();
         await expect(guest.health(AbortSignal.timeout(300))).rejects.toThrow();
         await sleep(2_000);
