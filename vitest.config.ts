@@ -2,7 +2,6 @@ import { defineConfig } from 'vitest/config';
 
 /** Tests that boot microVMs: one file at a time, for two cores are all that some machines have. */
 const realVm = ['**/*.vm.test.ts', 'tests/e2e/**/*.test.ts'];
-const driver = ['apps/host-agent/src/vmm/**/*.vm.test.ts'];
 const never = ['**/node_modules/**', '**/dist/**'];
 
 export default defineConfig({
@@ -23,17 +22,6 @@ export default defineConfig({
         test: {
           name: 'vm',
           include: realVm,
-          exclude: [...never, ...driver],
-          fileParallelism: false,
-          testTimeout: 120_000,
-          hookTimeout: 300_000,
-        },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'driver',
-          include: driver,
           exclude: never,
           fileParallelism: false,
           testTimeout: 120_000,

@@ -15,7 +15,6 @@ import { goTestCounter } from './go-test.mjs';
 
 const CHECK_DEADLINE_MS = 5 * 60_000;
 const UNIT_DEADLINE_MS = 20 * 60_000;
-const CRASH_ATTEMPTS = 5;
 const VM_DEADLINE_MS = 50 * 60_000;
 
 /** A check is no test: it counts when it fails. @param {string} name @param {string[]} argv @returns {Suite} */
@@ -40,36 +39,13 @@ export async function allSuites() {
     { name: 'go test', run: (signal) => goTest(go, signal) },
     vitest('unit', UNIT_DEADLINE_MS, []),
     vitest('vm', VM_DEADLINE_MS, []),
-    againAfterCrash(vitest('driver', VM_DEADLINE_MS, [])),
   ];
-}
-
-/**
- * Node 20 now and then corrupts its own heap ("malloc(): mismatching …") and aborts the worker while many HTTP/2 sessions over local
- * sockets begin and end. Nothing that a test says is repeated here, only a worker that died without a failed test, and never in silence.
- * @param {Suite} suite @returns {Suite}
- */
-function againAfterCrash(suite) {
-  return {
-    name: suite.name,
-    async run(signal) {
-      for (let attempt = 1; ; attempt++) {
-        const counts = /** @type {Counts & {crashed?: number}} */ (await suite.run(signal));
-        const onlyCrashed = (counts.crashed ?? 0) > 0 && counts.failed === counts.crashed;
-        if (!onlyCrashed || attempt === CRASH_ATTEMPTS) return counts;
-        process.stdout.write(
-          `The test worker aborted (attempt ${attempt} of ${CRASH_ATTEMPTS}); its file runs again\n`,
-        );
-      }
-    },
-  };
 }
 
 /** Vitest alone, on the files whose path holds the pattern. @param {string} pattern @returns {Suite[]} */
 export const suitesMatching = (pattern) => [
   vitest('unit', UNIT_DEADLINE_MS, [pattern, '--passWithNoTests']),
   vitest('vm', VM_DEADLINE_MS, [pattern, '--passWithNoTests']),
-  vitest('driver', VM_DEADLINE_MS, [pattern, '--passWithNoTests']),
 ];
 
 /** @param {string} go @param {AbortSignal} signal @returns {Promise<Counts>} */

@@ -10,7 +10,6 @@ export default class VitestCounts {
     const counts = {
       passed: 0,
       failed: unhandledErrors.length,
-      crashed: unhandledErrors.filter(isWorkerAbort).length,
       skipped: /** @type {{name: string, reason: string}[]} */ ([]),
     };
     for (const module of modules) {
@@ -35,10 +34,4 @@ export default class VitestCounts {
 function brokenSuite(test) {
   for (let at = test.parent; at.type === 'suite'; at = at.parent) if (at.errors().length > 0) return true;
   return test.module.errors().length > 0;
-}
-
-/** @param {unknown} error */
-function isWorkerAbort(error) {
-  const { message = '', cause } = /** @type {{message?: string, cause?: {message?: string}}} */ (error);
-  return /Worker (exited|forks emitted error)/.test(`${message} ${cause?.message ?? ''}`);
 }

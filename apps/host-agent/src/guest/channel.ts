@@ -8,6 +8,7 @@ import { AppError } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { Vmm } from '../vmm/driver.ts';
 import { readGreeting } from './greeting.ts';
+import { JsStream } from './js-stream.ts';
 
 const FIRST_GREETING_MS = 1_000;
 const MAX_GREETING_MS = 8_000;
@@ -133,7 +134,7 @@ export class GuestChannel implements AsyncDisposable {
   async #serve(socket: Duplex): Promise<void> {
     // It is only ever destroyed with an error: without one Node ends its streams as if they were whole.
     const session = connect('http://guest', {
-      createConnection: () => socket,
+      createConnection: () => new JsStream(socket),
       settings: { initialWindowSize: STREAM_WINDOW_BYTES, enablePush: false },
       maxSessionMemory: SESSION_MEMORY_MB,
     });

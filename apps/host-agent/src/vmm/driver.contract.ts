@@ -113,7 +113,9 @@ export function describeDriver(
         const spec = { ...(await machines.bootSpec(directory)), snapshot: template.snapshot };
         const stop = new AbortController();
         const restoring = machines.driver.restore(spec, stop.signal);
-        stop.abort(new Error('not wanted any more')); // before QEMU can be there, however fast the machine
+        restoring.catch(() => {});
+        while ((await machines.driver.adopt(directory)) === undefined) await sleep(1);
+        stop.abort(new Error('not wanted any more'));
         await expect(restoring).rejects.toThrow('not wanted any more');
         expect(await machines.driver.adopt(directory)).toBeUndefined();
       });
