@@ -5,7 +5,7 @@ import { AppError } from '@fuse/contract';
 import { GuestFileWritten } from '@fuse/host-protocol';
 import { answered, type Call, openStream, readAnswer, responseHead } from './call.ts';
 import type { GuestChannel } from './channel.ts';
-import { abandon } from './stream-chunks.ts';
+import { abandon, CutError } from './stream-chunks.ts';
 
 const HEAD_DEADLINE_MS = 30_000;
 const STILL_MS = 120_000;
@@ -157,10 +157,11 @@ function exactly(channel: GuestChannel, stream: ClientHttp2Stream, sizeBytes: nu
     },
   });
   void failWhenStill(stream, call).catch((error: Error) => body.destroy(error));
-  stream.once('error', (error) => {
-    void explain(error).then((meaning) => body.destroy(meaning));
-  });
-  stream.pipe(body);
+  const cut = (error: Error) => void explain(error).then((meaning) => body.destroy(meaning));
+  // It may have ended while nobody listened yet.
+  if (stream.readableEnded) body.end();
+  else if (stream.destroyed) cut(stream.errored ?? new CutError(call.what));
+  else stream.once('error', cut).pipe(body);
   return body;
 }
 

@@ -247,8 +247,13 @@ describe('a file to the guest', () => {
 
   it("whose source fails is cut at the guest and fails with the source's error", async () => {
     const ends: string[] = [];
+    let begun: () => void = () => {};
+    const beginning = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
     await meet({
       onStream: (stream) => {
+        begun();
         stream.resume();
         stream.on('end', () => ends.push('end'));
         stream.on('aborted', () => ends.push('aborted'));
@@ -257,6 +262,7 @@ describe('a file to the guest', () => {
     const failing = Readable.from(
       (async function* () {
         yield Buffer.alloc(10);
+        await beginning;
         throw new Error('the disk broke');
       })(),
     );
