@@ -8,7 +8,8 @@ import { absentIfNull, Encoding, EnvVars, GuestPath, Label, Labels, Timestamp } 
  */
 export const environmentTransitions = {
   provisioning: ['running', 'destroying', 'failed'],
-  running: ['draining', 'pausing', 'destroying', 'failed'],
+  // `resuming` from `running`: restored in place.
+  running: ['draining', 'pausing', 'resuming', 'destroying', 'failed'],
   draining: ['destroying', 'failed'],
   pausing: ['paused', 'running', 'destroying', 'failed'],
   paused: ['resuming', 'destroying', 'failed'],
@@ -55,6 +56,32 @@ export const EnvironmentSpec = z.object({
 });
 export type EnvironmentSpec = z.infer<typeof EnvironmentSpec>;
 
+export const MIN_CHECKPOINT_INTERVAL_SECONDS = 10;
+export const DEFAULT_CHECKPOINT_KEEP = 3;
+export const MAX_FORKS = 100;
+
+/** Ours: what happens to an environment by itself. */
+const lifetimeFields = {
+  /** On `idle_timeout_seconds`: `destroy` (default) or `pause`. */
+  idle_action: absentIfNull(z.enum(['destroy', 'pause'])),
+  /** An exec or attach on the paused environment resumes it. Default false: 409. */
+  auto_resume: absentIfNull(z.boolean()),
+  /** Snapshots it by itself this often while it runs; 0 or absent: never. */
+  checkpoint_interval_seconds: absentIfNull(
+    z
+      .number()
+      .int()
+      .min(0)
+      .max(86_400)
+      .refine(
+        (value) => value === 0 || value >= MIN_CHECKPOINT_INTERVAL_SECONDS,
+        `must be 0 or at least ${MIN_CHECKPOINT_INTERVAL_SECONDS}`,
+      ),
+  ),
+  /** Checkpoints that are kept, the newest; default 3. */
+  checkpoint_keep: absentIfNull(z.number().int().min(1).max(100)),
+};
+
 /**
  * Body of `POST /v1/environments`. Fields that this version cannot honour yet are parsed as `unknown`
  * and refused by name (501), never ignored.
@@ -73,7 +100,11 @@ export const CreateEnvironment = z.object({
   expose: z.unknown().optional(),
   healthcheck: z.unknown().optional(),
   desktop: z.unknown().optional(),
-  seed_snapshot_id: z.unknown().optional(),
+  /** Starts from this snapshot: its image, shape and variables, unless given here. Excludes `spec.image`. */
+  seed_snapshot_id: absentIfNull(z.string().max(128)),
+  /** Ours: when its memory cannot be restored where it is placed (another VMM, CPU or kernel), start from its disk alone. */
+  fallback: absentIfNull(z.literal('disk')),
+  ...lifetimeFields,
 });
 export type CreateEnvironment = z.infer<typeof CreateEnvironment>;
 
@@ -87,6 +118,13 @@ export const Environment = z.object({
   created_at: Timestamp,
   updated_at: Timestamp,
   error: z.string().optional(),
+  /** Ours, from here on. Where its memory and disk came from. */
+  seed_snapshot_id: z.string().optional(),
+  paused_at: Timestamp.optional(),
+  idle_action: z.enum(['destroy', 'pause']).optional(),
+  auto_resume: z.boolean().optional(),
+  checkpoint_interval_seconds: z.number().int().optional(),
+  checkpoint_keep: z.number().int().optional(),
 });
 export type Environment = z.infer<typeof Environment>;
 
@@ -96,6 +134,20 @@ export const ListEnvironments = z.object({
 });
 export type ListEnvironments = z.infer<typeof ListEnvironments>;
 
+/** Body of `?action=fork`; may be absent. With `count` the answer is `Forks`, without it one Environment. */
+export const ForkEnvironment = z.object({
+  /** A snapshot of this environment to fork from; absent: a fresh one is taken. */
+  reuse_snapshot_id: absentIfNull(z.string().max(128)),
+  /** Of the fresh snapshot. */
+  comment: absentIfNull(z.string().max(1_024)),
+  /** Ours. So many forks of one snapshot: all are admitted or none. */
+  count: absentIfNull(z.number().int().min(1).max(MAX_FORKS)),
+});
+export type ForkEnvironment = z.infer<typeof ForkEnvironment>;
+
+export const Forks = z.object({ snapshot_id: z.string(), environments: z.array(Environment) });
+export type Forks = z.infer<typeof Forks>;
+
 /** The environment's history, oldest first, as `GET /v1/environments/{id}/events` streams it. */
 export const EnvironmentEvent = z.object({
   id: z.string(),
@@ -104,6 +156,8 @@ export const EnvironmentEvent = z.object({
   state: EnvironmentState,
   url: z.string().optional(),
   error: z.string().optional(),
+  /** With `running` after a restore in place: which snapshot it is now. Whatever was connected to it before is cut. */
+  restored_from: z.string().optional(),
   updated_at: Timestamp,
 });
 export type EnvironmentEvent = z.infer<typeof EnvironmentEvent>;

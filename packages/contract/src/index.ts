@@ -4,3 +4,4 @@ export * from './frames.ts';
 export * from './host.ts';
 export * from './primitives.ts';
 export * from './run.ts';
+export * from './snapshot.ts';

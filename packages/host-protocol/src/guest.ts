@@ -27,6 +27,8 @@
  *   GET    /v1/files?path=               -> 200 bytes, `content-length` set, opened O_NOFOLLOW, regular files only; 404, 409 (not a regular file)
  *   POST   /v1/glob GuestGlobRequest     -> 200 GuestGlobResult
  *   POST   /v1/sync                      -> 204 once file systems are flushed
+ *   POST   /v1/freeze {deadline_ms}      -> 204 once the writable file system is flushed and frozen; thaws by itself after deadline_ms (at most 60 000)
+ *   POST   /v1/thaw                      -> 204, also when it is not frozen
  * Errors: status and {error: {code, message, details?}}, code one of contract's.
  */
 import { z } from 'zod';
@@ -34,6 +36,9 @@ import { z } from 'zod';
 export const GUEST_PORT_NAME = 'fuse.guest.0';
 export const GUEST_GREETING = 'FUSE/1 ready\n';
 export const GUEST_PROTOCOL = 1;
+export const RESTORED_HOOKS_DIRECTORY = '/etc/fuse/restored.d';
+/** Holds the generation in decimal and a newline; replaced by rename, so that watchers see a whole one. */
+export const GENERATION_FILE = '/run/fuse/generation';
 export const EXEC_WINDOW_BYTES = 1_048_576;
 
 export const GuestHealth = z.object({
@@ -56,8 +61,15 @@ export const GuestIdentity = z.object({
   hostname: z.string(),
   /** 32 lower-case hex digits. */
   machine_id: z.string(),
-  /** Of this restore; larger than every earlier one. */
+  /** Of this restore; larger than every earlier one. Written to GENERATION_FILE before the hooks run. */
   generation: z.number().int().positive(),
+  /**
+   * Run the executables of RESTORED_HOOKS_DIRECTORY, in the order of their names, before the answer: environment FUSE_GENERATION, FUSE_HOSTNAME,
+   * FUSE_REASON. Each gets what is left of this; one that fails or is late is reported, killed with its tree, and holds nothing up. 0 or absent: none are run.
+   */
+  hooks_deadline_ms: z.number().int().nonnegative().optional(),
+  /** `create`, `fork`, `restore` or `resume`. */
+  reason: z.string().max(32).optional(),
 });
 export type GuestIdentity = z.infer<typeof GuestIdentity>;
 
@@ -66,6 +78,18 @@ export const GuestIdentityConfirmed = z.object({
   /** The guest's clock right after it was set. */
   time_unix_ns: z.string().max(32),
   hostname: z.string().max(64),
+  hooks: z
+    .array(
+      z.object({
+        name: z.string().max(256),
+        exit_code: z.number().int(),
+        timed_out: z.boolean(),
+        /** The end of what it wrote, for people. */
+        output: z.string().max(2_048),
+      }),
+    )
+    .max(64)
+    .optional(),
 });
 export type GuestIdentityConfirmed = z.infer<typeof GuestIdentityConfirmed>;
 

@@ -19,6 +19,19 @@
  *   GET    /v1/vms/{id}/execs/{eid}/log?offset=N&follow=1 -> 200 frame stream from byte N (contract/frames.ts), to its end when following
  *   DELETE /v1/vms/{id}/execs/{eid}            -> 204: process tree killed; the record stays until the VM goes
  *   POST   /v1/vms/{id}/outputs CollectOutputs -> 200 CollectedOutputs: guest -> object store
+ *   POST   /v1/vms/{id}/pause                  -> 200 HostVm, paused: memory and disk safe on disk, VMM gone; also when it is paused already. On failure it runs on
+ *   POST   /v1/vms/{id}/resume                 -> 200 HostVm, running with a new identity; also when it runs already
+ *                                                 409 (dead, starting), 500 integrity_error (its memory is damaged), 503 (not now: it stays paused)
+ *   POST   /v1/vms/{id}/restore RestoreVm      -> 200 HostVm, running as of the snapshot; running execs end as `lost`. Once per restore_id. What fails before the old VMM
+ *                                                 is ended leaves the VM as it was; after that it is dead
+ *
+ *   GET    /v1/snapshots                       -> 200 {snapshots: HostSnapshot[]}   (never waits)
+ *   PUT    /v1/vms/{id}/snapshots/{sid} TakeSnapshot -> 201 HostSnapshot, `usable` (or `durable` with ?wait=durable); 200 when it exists. The VM runs on.
+ *                                                 409 not running, 503 no disk left (nothing left behind)
+ *   GET    /v1/snapshots/{sid}?wait_ms=N       -> 200 HostSnapshot; returns once it is no longer `taking` or `usable`, or after N ms | 404
+ *   DELETE /v1/snapshots/{sid}                 -> 200 {deleted, freed_bytes}: also when unknown. VMs and snapshots that share its bytes keep them
+ *   POST   /v1/snapshots/{sid}/chunks          -> 200 SnapshotChunks: what an export would consist of (reads and hashes everything)
+ *   PUT    /v1/snapshots/{sid}/export ExportSnapshot -> 200 ExportedSnapshot: uploads what is `missing`, then the manifest. Repeating it goes on where it stopped
  *
  * `exec` state `lost`: the VM died (or the guest forgot the exec): its end is unknown and it must not be run again blindly.
  */
@@ -56,6 +69,15 @@ export type Shape = z.infer<typeof Shape>;
 
 export const VmId = z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be 1 to 63 lower-case letters, digits or "-"');
 
+/** A snapshot to start from: this host's own, or, when it is not here, the one whose manifest is in the object store. */
+export const SnapshotSource = z.object({
+  snapshot_id: z.string(),
+  manifest_key: z.string().optional(),
+  /** When memory was saved by another VMM, CPU model or kernel: boot from its disk instead of refusing (409, details.reason=incompatible). */
+  fallback: z.literal('disk').optional(),
+});
+export type SnapshotSource = z.infer<typeof SnapshotSource>;
+
 export const CreateVm = z.object({
   image: z.string(),
   shape: Shape,
@@ -66,10 +88,12 @@ export const CreateVm = z.object({
   env: z.record(z.string(), z.string()).optional(),
   /** From the template when there is one; `cold` forces a boot (benchmarks, tests). */
   start: z.enum(['auto', 'cold']).optional(),
+  /** Instead of a template. Image and shape must be the snapshot's (400). 404 when it is nowhere, 500 integrity_error when it is damaged. */
+  seed: SnapshotSource.optional(),
 });
 export type CreateVm = z.infer<typeof CreateVm>;
 
-export const hostVmStates = ['starting', 'running', 'destroying', 'dead'] as const;
+export const hostVmStates = ['starting', 'running', 'pausing', 'paused', 'resuming', 'destroying', 'dead'] as const;
 export const HostVm = z.object({
   id: z.string(),
   state: z.enum(hostVmStates),
@@ -79,8 +103,13 @@ export const HostVm = z.object({
   created_at: z.string(),
   /** Why a dead VM died. */
   error: z.string().optional(),
+  /** The last restore in place. */
+  restore_id: z.string().optional(),
+  /** Fell back to the disk of its seed. */
+  disk_only: z.boolean().optional(),
   timings: z
     .object({
+      memory_ms: z.number().optional(),
       template_ms: z.number().optional(),
       disk_ms: z.number().optional(),
       vmm_ms: z.number().optional(),
@@ -91,6 +120,68 @@ export const HostVm = z.object({
     .optional(),
 });
 export type HostVm = z.infer<typeof HostVm>;
+
+export const RestoreVm = SnapshotSource.extend({ restore_id: z.string().min(1).max(128) });
+export type RestoreVm = z.infer<typeof RestoreVm>;
+
+export const SnapshotId = z
+  .string()
+  .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be 1 to 63 lower-case letters, digits or "-"');
+
+export const TakeSnapshot = z.object({
+  tag: z.string().min(1).max(128),
+  include_memory: z.boolean(),
+});
+export type TakeSnapshot = z.infer<typeof TakeSnapshot>;
+
+/**
+ * `taking`: not usable yet. `usable`: VMs may start from it on this host while it is being flushed and hashed. `durable`: flushed with its
+ * directory, digests recorded. `broken`: `error` says why; nothing starts from it.
+ */
+export const HostSnapshot = z.object({
+  id: z.string(),
+  tag: z.string(),
+  state: z.enum(['taking', 'usable', 'durable', 'broken']),
+  vm_id: z.string(),
+  image: z.string(),
+  shape: Shape,
+  include_memory: z.boolean(),
+  /** The snapshot of the same VM, or the one it was started from, that it stores the difference to. */
+  parent_id: z.string().optional(),
+  created_at: z.string(),
+  pause_ms: z.number().optional(),
+  /** Non-hole bytes of memory, devices and disk. */
+  size_bytes: z.number().int().optional(),
+  /** Of those, stored for this snapshot alone. */
+  stored_bytes: z.number().int().optional(),
+  /** Hex sha256 over the parts' digests; with `durable`. */
+  digest: z.string().optional(),
+  error: z.string().optional(),
+});
+export type HostSnapshot = z.infer<typeof HostSnapshot>;
+
+export const ChunkDigest = z.string().regex(/^[0-9a-f]{64}$/);
+
+export const SnapshotChunks = z.object({
+  /** Distinct content; holes and zeros are in none. */
+  chunks: z.array(z.object({ sha256: ChunkDigest, size_bytes: z.number().int() })),
+});
+export type SnapshotChunks = z.infer<typeof SnapshotChunks>;
+
+/** Chunks are objects `<chunk_prefix>/<first two hex digits>/<sha256>`, compressed; the manifest names them in order. */
+export const ExportSnapshot = z.object({
+  chunk_prefix: z.string(),
+  manifest_key: z.string(),
+  missing: z.array(ChunkDigest),
+});
+export type ExportSnapshot = z.infer<typeof ExportSnapshot>;
+
+export const ExportedSnapshot = z.object({
+  /** Of each chunk that was uploaded now. */
+  uploaded: z.array(z.object({ sha256: ChunkDigest, stored_bytes: z.number().int() })),
+  manifest_bytes: z.number().int(),
+});
+export type ExportedSnapshot = z.infer<typeof ExportedSnapshot>;
 
 export const GuestFiles = z.object({
   files: z

@@ -2,7 +2,14 @@
  * The tables as Kysely sees them (migrations/ is the source). On both engines bigint and numeric are read as numbers,
  * timestamptz as Date, bytea as Uint8Array, jsonb parsed. Write jsonb with `jsonb(value)`: the engines differ on bare objects and arrays.
  */
-import type { EnvironmentSpec, EnvironmentState, RunErrorCode, RunState } from '@fuse/contract';
+import type {
+  EnvironmentSpec,
+  EnvironmentState,
+  ExportState,
+  RunErrorCode,
+  RunState,
+  SnapshotState,
+} from '@fuse/contract';
 import type { HostImage } from '@fuse/host-protocol';
 import type { ColumnType, Generated, RawBuilder, Selectable } from 'kysely';
 
@@ -67,6 +74,16 @@ export interface EnvironmentsTable {
   created_at: Instant;
   updated_at: Instant;
   gone_at: NullableInstant;
+  seed_snapshot_id: string | null;
+  idle_action: WithDefault<'destroy' | 'pause'>;
+  auto_resume: WithDefault<boolean>;
+  checkpoint_interval_seconds: WithDefault<number>;
+  checkpoint_keep: WithDefault<number>;
+  checkpointed_at: NullableInstant;
+  paused_at: NullableInstant;
+  fallback: 'disk' | null;
+  restore_id: string | null;
+  restore_snapshot_id: string | null;
 }
 
 export interface RunsTable {
@@ -158,6 +175,62 @@ export interface LeasesTable {
   until: ColumnType<Date, RawBuilder<Date>, RawBuilder<Date>>;
 }
 
+export interface SnapshotsTable {
+  id: string;
+  tenant_id: WithDefault<string>;
+  environment_uid: string | null;
+  vm_id: string;
+  task_id: string;
+  host_vm_id: string;
+  host_id: string | null;
+  parent_snapshot_id: string | null;
+  state: SnapshotState;
+  version: Generated<number>;
+  mode: WithDefault<string>;
+  is_checkpoint: WithDefault<boolean>;
+  comment: string | null;
+  name: string | null;
+  metadata: Json<Record<string, string>>;
+  layer_key: string | null;
+  arch: WithDefault<string>;
+  include_memory: boolean;
+  image: string;
+  spec: Json<EnvironmentSpec>;
+  env: Json<Record<string, string>>;
+  cpus: number;
+  ram_mb: number;
+  storage_gb: number;
+  digest: string | null;
+  size_bytes: number | null;
+  stored_bytes: number | null;
+  pause_ms: number | null;
+  retention_until: NullableInstant;
+  last_error: string | null;
+  export_ref: string | null;
+  export_status: string | null;
+  export_state: WithDefault<ExportState>;
+  export_error: string | null;
+  export_requested_at: NullableInstant;
+  manifest_key: string | null;
+  exported_bytes: number | null;
+  lease_owner: string | null;
+  lease_until: NullableInstant;
+  created_at: Instant;
+  updated_at: Instant;
+}
+
+export interface ChunksTable {
+  sha256: string;
+  stored_bytes: number | null;
+  is_stored: WithDefault<boolean>;
+  created_at: Instant;
+}
+
+export interface SnapshotChunksTable {
+  snapshot_id: string;
+  sha256: string;
+}
+
 export interface Database {
   cluster: ClusterTable;
   hosts: HostsTable;
@@ -168,6 +241,9 @@ export interface Database {
   files: FilesTable;
   idempotency_keys: IdempotencyKeysTable;
   leases: LeasesTable;
+  snapshots: SnapshotsTable;
+  chunks: ChunksTable;
+  snapshot_chunks: SnapshotChunksTable;
 }
 
 export type HostRow = Selectable<HostsTable>;
