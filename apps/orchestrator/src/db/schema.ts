@@ -211,6 +211,7 @@ export interface SnapshotsTable {
   export_state: WithDefault<ExportState>;
   export_error: string | null;
   export_requested_at: NullableInstant;
+  export_tries: WithDefault<number>;
   manifest_key: string | null;
   exported_bytes: number | null;
   lease_owner: string | null;

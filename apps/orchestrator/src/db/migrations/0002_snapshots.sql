@@ -55,6 +55,8 @@ create table snapshots (
   export_state text not null default 'none' check (export_state in ('none', 'pending', 'running', 'done', 'error')),
   export_error text,
   export_requested_at timestamptz,
+  -- Tries that failed since then; after one, lease_until is when the next may begin.
+  export_tries int not null default 0,
   -- In the object store, once the export is done.
   manifest_key text,
   exported_bytes bigint,
