@@ -8,7 +8,16 @@ import type { Placement, PlacementSpec, Rejection } from '../scheduling/placemen
 import { schedule } from '../scheduling/schedule.ts';
 import { effectiveSpec } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { environmentById, insertEnvironment, usedByHost } from './environment-store.ts';
+import { environmentById, insertEnvironment, type Lifetime, usedByHost } from './environment-store.ts';
+
+export interface Seed {
+  snapshotId: string;
+  /** Where its bytes are. */
+  hostId: string | null;
+  /** In the object store too: any host may start it. */
+  isExported: boolean;
+  fallback: 'disk' | undefined;
+}
 
 export interface Admission {
   tenantId: string;
@@ -16,6 +25,9 @@ export interface Admission {
   /** As in the API; defaults are applied here. */
   spec: EnvironmentSpec;
   env: Record<string, string>;
+  lifetime?: Lifetime;
+  /** Instead of a template; the caller holds the snapshot's row. */
+  seed?: Seed;
   runId?: string;
   /** Chosen by the caller who must know it before. */
   uid?: string;
@@ -26,7 +38,8 @@ export type Admitted = { kind: 'admitted'; environment: EnvironmentRow } | Rejec
 export async function admit(context: EnvironmentContext, tx: Tx, admission: Admission): Promise<Admitted> {
   const effective = effectiveSpec(admission.spec);
   const id = `${context.vmPrefix}${admission.taskId}`;
-  const placement = await place(context, tx, effective, true);
+  const { seed } = admission;
+  const placement = await place(context, tx, seed === undefined ? effective : { ...effective, seed }, true);
   // A run's id is new, and so is its environment's.
   const taken = admission.runId === undefined ? await environmentById(tx, admission.tenantId, id) : undefined;
   if (taken !== undefined) throw taskConflict(taken);
@@ -41,6 +54,8 @@ export async function admit(context: EnvironmentContext, tx: Tx, admission: Admi
     spec: admission.spec,
     effective,
     env: admission.env,
+    lifetime: admission.lifetime ?? {},
+    seed,
     runId: admission.runId,
     leaseOwner: context.owner,
     leaseMs: context.startLeaseMs,

@@ -15,7 +15,7 @@ import { type Admission, isConflictWithDying, rejectionError } from './admission
 import { checkSpec, isGone, refuseUnsupported, toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import type { EnvironmentService } from './environment-service.ts';
-import { environmentById } from './environment-store.ts';
+import { environmentById, type Lifetime } from './environment-store.ts';
 
 export interface Creation {
   tenantId: string;
@@ -42,11 +42,28 @@ export async function createEnvironment(
   const spec = request.spec ?? {};
   refuseUnsupported(request);
   checkSpec(spec);
-  const admission: Admission = { tenantId, taskId: request.task_id, spec, env: request.env ?? {} };
+  const admission: Admission = {
+    tenantId,
+    taskId: request.task_id,
+    spec,
+    env: request.env ?? {},
+    lifetime: lifetimeOf(request),
+  };
   if (idempotent !== undefined) return createOnce(context, service, admission, idempotent);
   await requirePlace(context, service, admission);
   const { uid } = await admitForNow(context, service, admission);
   return { environment: toEnvironment(await service.start(uid, { signal })), replayed: false };
+}
+
+/** The columns of what was given. */
+function lifetimeOf(request: CreateEnvironment): Lifetime {
+  const { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep } = request;
+  return {
+    ...(idle_action === undefined ? {} : { idle_action }),
+    ...(auto_resume === undefined ? {} : { auto_resume }),
+    ...(checkpoint_interval_seconds === undefined ? {} : { checkpoint_interval_seconds }),
+    ...(checkpoint_keep === undefined ? {} : { checkpoint_keep }),
+  };
 }
 
 async function requirePlace(context: EnvironmentContext, service: EnvironmentService, { spec }: Admission) {

@@ -2,12 +2,17 @@
 
 import type { EnvironmentSpec } from '@fuse/contract';
 import { canBecome, type EnvironmentState } from '@fuse/contract';
-import { sql } from 'kysely';
+import { sql, type Updateable } from 'kysely';
 import { channels, inMs, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
-import type { EnvironmentRow } from '../db/schema.ts';
+import type { EnvironmentRow, EnvironmentsTable } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
 import { type EffectiveSpec, isGone, type StateEventData } from './environment.ts';
+
+/** What happens to it by itself; absent: the column's default. */
+export type Lifetime = Partial<
+  Pick<EnvironmentRow, 'idle_action' | 'auto_resume' | 'checkpoint_interval_seconds' | 'checkpoint_keep'>
+>;
 
 export interface NewEnvironment {
   uid: string | undefined;
@@ -19,6 +24,8 @@ export interface NewEnvironment {
   spec: EnvironmentSpec;
   effective: EffectiveSpec;
   env: Record<string, string>;
+  lifetime: Lifetime;
+  seed: { snapshotId: string; fallback: 'disk' | undefined } | undefined;
   runId: string | undefined;
   leaseOwner: string;
   leaseMs: number;
@@ -43,6 +50,9 @@ export async function insertEnvironment(tx: Tx, environment: NewEnvironment): Pr
       ram_mb: effective.ram_mb,
       storage_gb: effective.storage_gb,
       env: jsonb(environment.env),
+      ...environment.lifetime,
+      seed_snapshot_id: environment.seed?.snapshotId ?? null,
+      fallback: environment.seed?.fallback ?? null,
       run_id: environment.runId ?? null,
       expires_at: inMs(effective.max_runtime_seconds * 1_000),
       lease_owner: environment.leaseOwner,
@@ -54,26 +64,41 @@ export async function insertEnvironment(tx: Tx, environment: NewEnvironment): Pr
   return row;
 }
 
+/** What becomes true together with a state. */
+export interface Change {
+  /** Null: what was wrong is so no more. */
+  error?: string | null | undefined;
+  /** Of whoever drives what begins with it. */
+  lease?: { owner: string; ms: number };
+  /** Other columns, set with the state. */
+  columns?: Omit<Updateable<EnvironmentsTable>, 'uid' | 'state' | 'version'>;
+  /** Told with the event: it is now as of this snapshot. */
+  restoredFrom?: string;
+}
+
 /**
- * `row` becomes `to` if nobody changed it since it was read; undefined when somebody did. Its lease ends with the transition.
+ * `row` becomes `to` if nobody changed it since it was read; undefined when somebody did. Its lease ends with the transition, unless the change
+ * has a new one. A string is the change's error.
  */
 export async function transition(
   tx: Tx,
   row: Pick<EnvironmentRow, 'uid' | 'state' | 'version'>,
   to: EnvironmentState,
-  error?: string,
+  change: Change | string = {},
 ): Promise<EnvironmentRow | undefined> {
   if (!canBecome(row.state, to)) throw new Error(`environment ${row.uid}: ${row.state} cannot become ${to}`);
+  const { error, lease, columns = {}, restoredFrom }: Change = typeof change === 'string' ? { error: change } : change;
   const changed = await tx
     .updateTable('environments')
     .set({
       state: to,
       version: sql<number>`version + 1`,
       updated_at: now,
-      lease_owner: null,
-      lease_until: null,
+      lease_owner: lease?.owner ?? null,
+      lease_until: lease === undefined ? null : inMs(lease.ms),
       ...(error === undefined ? {} : { error }),
       ...(isGone(to) ? { gone_at: now } : {}),
+      ...columns,
     })
     .where('uid', '=', row.uid)
     .where('version', '=', row.version)
@@ -81,20 +106,24 @@ export async function transition(
     .returningAll()
     .executeTakeFirst();
   if (changed === undefined) return undefined;
-  await recordState(tx, changed);
-  if (isGone(to)) await notify(tx, channels.capacity);
+  await recordState(tx, changed, restoredFrom);
+  if (isGone(to) || to === 'paused') await notify(tx, channels.capacity);
   return changed;
 }
 
-async function recordState(tx: Tx, row: EnvironmentRow): Promise<void> {
+async function recordState(tx: Tx, row: EnvironmentRow, restoredFrom?: string): Promise<void> {
   const data: StateEventData = {
     state: row.state,
     vm_id: row.id,
     ...(row.url === '' ? {} : { url: row.url }),
     ...(row.error === null ? {} : { error: row.error }),
+    ...(restoredFrom === undefined ? {} : { restored_from: restoredFrom }),
   };
   await recordEvent(tx, { subjectKind: 'environment', subjectId: row.uid, kind: 'state', data: { ...data } });
 }
+
+/** States in which somebody drives the row to another one, under its lease. */
+const DRIVEN = ['provisioning', 'pausing', 'resuming'] as const;
 
 /** True when the lease is `owner`'s now: it was already, or the former one's time is up. */
 export async function takeLease(db: Queryable, uid: string, owner: string, ms: number): Promise<boolean> {
@@ -102,7 +131,7 @@ export async function takeLease(db: Queryable, uid: string, owner: string, ms: n
     .updateTable('environments')
     .set({ lease_owner: owner, lease_until: inMs(ms) })
     .where('uid', '=', uid)
-    .where('state', '=', 'provisioning')
+    .where('state', 'in', DRIVEN)
     .where((eb) => eb.or([eb('lease_owner', '=', owner), eb('lease_until', '<', now), eb('lease_until', 'is', null)]))
     .returning('uid')
     .executeTakeFirst();
@@ -132,7 +161,7 @@ export async function releaseLease(db: Queryable, uid: string, owner: string): P
     .updateTable('environments')
     .set({ lease_until: now })
     .where('uid', '=', uid)
-    .where('state', '=', 'provisioning')
+    .where('state', 'in', DRIVEN)
     .where('lease_owner', '=', owner)
     .execute();
 }
@@ -178,22 +207,26 @@ export function listEnvironments(db: Queryable, filter: EnvironmentFilter): Prom
     .execute();
 }
 
-/** Reserved on each host: the sum over live environments. */
+/** Reserved on each host: the sum over live environments. A paused one has given back all but its disk. */
 export async function usedByHost(db: Queryable): Promise<Map<string, Capacity>> {
-  const rows = await db
+  const { rows } = await sql<Capacity & { host_id: string }>`
+    select host_id, sum(storage_gb)::int as storage_gb,
+      coalesce(sum(cpus) filter (where state <> 'paused'), 0)::int as cpus,
+      coalesce(sum(ram_mb) filter (where state <> 'paused'), 0)::int as ram_mb,
+      count(*) filter (where state <> 'paused')::int as vm_count
+    from environments where ${live} and host_id is not null group by host_id`.execute(db);
+  return new Map(rows.map(({ host_id, ...used }) => [host_id, used]));
+}
+
+/** Live ones on this host, paused or not. */
+export async function countOnHost(db: Queryable, hostId: string): Promise<number> {
+  const { count } = await db
     .selectFrom('environments')
-    .select((eb) => [
-      'host_id',
-      eb.fn.sum<number>('cpus').as('cpus'),
-      eb.fn.sum<number>('ram_mb').as('ram_mb'),
-      eb.fn.sum<number>('storage_gb').as('storage_gb'),
-      eb.fn.countAll<number>().as('vm_count'),
-    ])
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('host_id', '=', hostId)
     .where(live)
-    .where('host_id', 'is not', null)
-    .groupBy('host_id')
-    .execute();
-  return new Map(rows.map(({ host_id, ...used }) => [host_id ?? '', used]));
+    .executeTakeFirstOrThrow();
+  return count;
 }
 
 /** Stamped by what counts as activity: idle time begins here. */

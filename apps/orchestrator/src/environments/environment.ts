@@ -75,7 +75,6 @@ const UNSUPPORTED = [
   'expose',
   'healthcheck',
   'desktop',
-  'seed_snapshot_id',
 ] as const satisfies readonly (keyof CreateEnvironment)[];
 
 export function refuseUnsupported(request: CreateEnvironment): void {
@@ -112,6 +111,13 @@ export function toEnvironment(row: EnvironmentRow): Environment {
     created_at: row.created_at.toISOString(),
     updated_at: row.updated_at.toISOString(),
     ...(row.error === null ? {} : { error: row.error }),
+    ...(row.seed_snapshot_id === null ? {} : { seed_snapshot_id: row.seed_snapshot_id }),
+    ...(row.paused_at === null ? {} : { paused_at: row.paused_at.toISOString() }),
+    idle_action: row.idle_action,
+    auto_resume: row.auto_resume,
+    ...(row.checkpoint_interval_seconds === 0
+      ? {}
+      : { checkpoint_interval_seconds: row.checkpoint_interval_seconds, checkpoint_keep: row.checkpoint_keep }),
   };
 }
 
@@ -121,10 +127,11 @@ export interface StateEventData {
   vm_id: string;
   url?: string;
   error?: string;
+  restored_from?: string;
 }
 
 export function toEnvironmentEvent(event: EventRow): EnvironmentEvent {
-  const { state, vm_id, url, error } = event.data as unknown as StateEventData; // written by `transition` only
+  const { state, vm_id, url, error, restored_from } = event.data as unknown as StateEventData; // written by `transition` only
   return {
     id: eventId(event.id),
     event: 'state',
@@ -132,6 +139,7 @@ export function toEnvironmentEvent(event: EventRow): EnvironmentEvent {
     state,
     ...(url === undefined ? {} : { url }),
     ...(error === undefined ? {} : { error }),
+    ...(restored_from === undefined ? {} : { restored_from }),
     updated_at: event.at.toISOString(),
   };
 }

@@ -4,7 +4,7 @@ import type { HostCapacityReport, HostImage } from '@fuse/host-protocol';
 import { sql } from 'kysely';
 import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
-import { usedByHost } from '../environments/environment-store.ts';
+import { countOnHost, usedByHost } from '../environments/environment-store.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
 import { checkHostUrl, declaredArch, fillCapacity } from './host.ts';
 import { HostClient } from './host-client.ts';
@@ -108,9 +108,9 @@ export class HostService {
       // Held until the end: no admission can choose it meanwhile.
       const row = await tx.selectFrom('hosts').select('id').where('id', '=', id).forUpdate().executeTakeFirst();
       if (row === undefined) throw notFound(id);
-      const used = (await usedByHost(tx)).get(id);
-      if (used !== undefined)
-        throw new AppError('conflict', `host ${id} has ${used.vm_count} environments`, {
+      const environments = await countOnHost(tx, id);
+      if (environments > 0)
+        throw new AppError('conflict', `host ${id} has ${environments} environments`, {
           hint: 'Cordon it and destroy or wait for its environments first.',
         });
       await deleteHost(tx, id);

@@ -9,6 +9,8 @@ export interface PlacementSpec {
   gpus?: number;
   host_id?: string;
   labels?: Record<string, string>;
+  /** The snapshot that it starts from: where its bytes are comes first, and alone unless they are in the object store. */
+  seed?: { snapshotId: string; hostId: string | null; isExported: boolean };
 }
 
 export interface Rejection {

@@ -1,7 +1,7 @@
 /**
  * Where an environment goes. Pure and deterministic: same hosts, same answer. Gates in order (the first that fails is a host's reason):
- * active, reachable, region, arch, gpus, labels, image, fits.
- * Among the hosts that pass, `spread` takes the one with most free capacity (the default), `binpack` the one with least; ties go to the smaller id.
+ * active, reachable, region, arch, gpus, labels, image, seed, fits.
+ * A host that holds the seed's bytes outranks the policy. Among the hosts that pass, `spread` takes the one with most free capacity (the default), `binpack` the one with least; ties go to the smaller id.
  */
 import type { Placement, PlacementSpec, Rejection } from './placement.ts';
 
@@ -50,7 +50,7 @@ export function schedule(
   const judged = candidates.map((host) => ({ host, obstacles: obstaclesOf(spec, host) }));
   const fitting = judged.filter(({ obstacles }) => obstacles.length === 0).map(({ host }) => host);
   const best = fitting.reduce<SchedulableHost | undefined>(
-    (chosen, host) => (chosen === undefined || isBetter(host, chosen, policy) ? host : chosen),
+    (chosen, host) => (chosen === undefined || isBetter(host, chosen, policy, spec.seed?.hostId) ? host : chosen),
     undefined,
   );
   return best === undefined ? reject(spec, judged) : { kind: 'placed', hostId: best.id };
@@ -69,7 +69,13 @@ function fits(spec: PlacementSpec, room: Capacity): boolean {
   );
 }
 
-function isBetter(host: SchedulableHost, chosen: SchedulableHost, policy: PlacementPolicy): boolean {
+function isBetter(
+  host: SchedulableHost,
+  chosen: SchedulableHost,
+  policy: PlacementPolicy,
+  holder: string | null | undefined,
+): boolean {
+  if (host.id === holder || chosen.id === holder) return host.id === holder;
   const score = ({ cpus, ram_mb }: Capacity) => cpus * 10_000 + ram_mb;
   const difference = score(free(host)) - score(free(chosen));
   if (difference === 0) return host.id < chosen.id;
@@ -98,6 +104,8 @@ function obstaclesOf(spec: PlacementSpec, host: SchedulableHost): Obstacle[] {
   const labels = labelsMissing(spec, host);
   if (labels.length > 0) lasting(`does not have labels ${labels.join(', ')}`);
   if (spec.image !== undefined && !host.images.includes(spec.image)) lasting(`does not have image "${spec.image}"`);
+  if (spec.seed !== undefined && !spec.seed.isExported && spec.seed.hostId !== host.id)
+    lasting(`does not hold snapshot ${spec.seed.snapshotId}, which is not exported`);
   if (!fits(spec, host.capacity)) lasting(`does not fit ${shapeText(spec)}`);
   else if (!fits(spec, free(host))) passing(`does not fit ${shapeText(spec)}`);
   return found;
@@ -118,6 +126,13 @@ function messageFor(spec: PlacementSpec, judged: Judged[]): string {
   const [first] = judged;
   if (spec.host_id !== undefined && first !== undefined)
     return `pinned host cannot take this environment: host "${first.host.id}" ${first.obstacles[0]?.reason ?? ''}`;
+  if (spec.seed !== undefined && !spec.seed.isExported) {
+    const holder = judged.find(({ host }) => host.id === spec.seed?.hostId);
+    const why = holder?.obstacles[0]?.reason;
+    return holder === undefined || why === undefined
+      ? `snapshot ${spec.seed.snapshotId} is not exported and its host is not registered`
+      : `snapshot ${spec.seed.snapshotId} is not exported, so only its host can start it: host "${holder.host.id}" ${why}`;
+  }
   const schedulable = judged.filter(({ host }) => host.state === 'active' && host.reachable);
   const withLabels = schedulable.filter(({ host }) => labelsMissing(spec, host).length === 0);
   if (schedulable.length > 0 && withLabels.length === 0) {
