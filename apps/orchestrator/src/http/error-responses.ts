@@ -24,7 +24,7 @@ export function installErrors(app: App): void {
   });
 
   app.setErrorHandler((error, request, reply) => {
-    if (error instanceof ClientGone) return reply.code(CLIENT_CLOSED_REQUEST).send();
+    if (isClientGone(error)) return reply.code(CLIENT_CLOSED_REQUEST).send();
     const known = toAppError(error);
     const shown =
       known ?? new AppError('internal', 'internal error', { details: { request_id: request.id }, cause: error });
@@ -35,6 +35,10 @@ export function installErrors(app: App): void {
     return reply.code(shown.status).send(toEnvelope(shown));
   });
 }
+
+/** Streams wrap the reason of their signal. */
+const isClientGone = (error: unknown): boolean =>
+  error instanceof ClientGone || (error instanceof Error && error.cause instanceof ClientGone);
 
 function toAppError(error: unknown): AppError | undefined {
   if (error instanceof AppError) {

@@ -59,6 +59,15 @@ describe.each(engines)('events of a run on %s', (engine) => {
     await system[Symbol.asyncDispose]();
   });
 
+  it('from a position that the log never had break off at once', async () => {
+    const created = await create(system.call, { shell: 'echo some' });
+    await untilEnded(system.call, created.id);
+    const [first] = await readSome(system.orchestrator.url, created.id, undefined, 3);
+    const beyond = `${first?.id.split('.')[0]}.999999999.0`;
+    const seen = await readSome(system.orchestrator.url, created.id, beyond, Number.POSITIVE_INFINITY).catch(() => []);
+    expect(ended(seen)).toBe(false);
+  }, 8_000);
+
   it('come byte for byte and once, wherever and however often the stream is cut, while it runs and after', async () => {
     const cuts = fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1, maxLength: 12 });
     await fc.assert(

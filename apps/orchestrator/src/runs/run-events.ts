@@ -3,7 +3,7 @@
  * the output. Output is followed on the host while the command runs; once another row is there the rest of it is read to the end
  * before that row is delivered. Resuming at any position gives what was not delivered, byte for byte.
  */
-import { isTerminalRunState, type RunEvent, type RunState } from '@fuse/contract';
+import { AppError, isTerminalRunState, type RunEvent, type RunState } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { EventRow, RunRow } from '../db/schema.ts';
 import { type EventHub, eventsAfter } from '../events/events.ts';
@@ -137,6 +137,8 @@ async function* restOfOutput(
       return;
     } catch (error) {
       signal.throwIfAborted();
+      // A position that the log never had: asking again changes nothing.
+      if (error instanceof AppError && error.code === 'invalid_argument') throw error;
       context.log.debug({ err: error, run_id: runId, tries }, 'output of an ended command not readable yet');
       if (tries >= REST_TRIES) throw error;
     }
