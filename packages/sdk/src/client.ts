@@ -6,6 +6,7 @@ import { Files } from './files.ts';
 import { Hosts } from './hosts.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { Runs } from './runs.ts';
+import { Snapshots } from './snapshots.ts';
 import { type Fetch, Transport } from './transport.ts';
 import { VERSION } from './version.ts';
 
@@ -36,6 +37,7 @@ const Version = z.object({ service: z.string(), version: z.string() });
 export class FuseClient {
   readonly runs: Runs;
   readonly environments: Environments;
+  readonly snapshots: Snapshots;
   readonly files: Files;
   readonly hosts: Hosts;
   readonly images: { list(options?: CallOptions): Promise<Image[]> };
@@ -56,6 +58,7 @@ export class FuseClient {
     this.#transport = transport;
     this.runs = new Runs(transport);
     this.environments = new Environments(transport);
+    this.snapshots = new Snapshots(transport);
     this.files = new Files(transport);
     this.hosts = new Hosts(transport);
     this.images = {

@@ -8,6 +8,8 @@ import {
   type ExecRequest,
   ExecResult,
   environmentTransitions,
+  type ForkEnvironment,
+  Forks,
   ListEnvironments,
 } from '@fuse/contract';
 import { FuseError } from './errors.ts';
@@ -15,7 +17,12 @@ import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
 import { type Identified, resumedEvents } from './resumed-events.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { type EventsOptions, eventsCall } from './runs.ts';
-import type { Transport } from './transport.ts';
+import type { Call, Transport } from './transport.ts';
+
+export interface CreateEnvironmentOptions extends CallOptions {
+  /** Names this environment for a day: sent again after a lost answer, it is the same one. */
+  idempotencyKey?: string;
+}
 
 export interface ListEnvironmentsOptions extends CallOptions {
   taskId?: string;
@@ -37,14 +44,20 @@ export class Environments {
     this.#transport = transport;
   }
 
-  /** Resolves with the environment running. Never sent twice: after a lost answer look it up by its task id. */
-  create(request: CreateEnvironment, options: CallOptions = {}): Promise<Environment> {
+  /**
+   * Resolves with the environment running. Without an idempotency key it is never sent twice (after a lost answer look it up by its
+   * task id), and aborting it gives the start up; with one it goes on.
+   */
+  create(request: CreateEnvironment, options: CreateEnvironmentOptions = {}): Promise<Environment> {
+    const { idempotencyKey, signal } = options;
     return this.#transport.json(Environment, {
       method: 'POST',
       path: '/v1/environments',
       json: request,
-      repeat: 'if-unsent',
-      ...options,
+      ...(idempotencyKey === undefined
+        ? { repeat: 'if-unsent' }
+        : { repeat: 'freely', headers: { 'Idempotency-Key': idempotencyKey } }),
+      signal,
     });
   }
 
@@ -99,8 +112,31 @@ export class Environments {
   }
 
   /**
+   * A new environment that goes on from where this one is: memory, processes, disk. This one goes on too. Never sent twice: after a lost
+   * answer look for environments whose `seed_snapshot_id` is a snapshot of this one.
+   */
+  fork(id: string, request: Omit<ForkEnvironment, 'count'> = {}, options: CallOptions = {}): Promise<Environment> {
+    return this.#transport.json(Environment, forkCall(id, request, options));
+  }
+
+  /** So many forks of one snapshot: all of them, or an error and none. */
+  forkMany(id: string, request: ForkEnvironment & { count: number }, options: CallOptions = {}): Promise<Forks> {
+    return this.#transport.json(Forks, forkCall(id, request, options));
+  }
+
+  /** Resolves when it is paused: it holds no memory and no CPU, and keeps its id, processes and files. */
+  pause(id: string, options: CallOptions = {}): Promise<Environment> {
+    return this.#transport.json(Environment, { ...actionCall(id, 'pause', options), repeat: 'freely' });
+  }
+
+  /** Resolves when it runs again where it was paused. Called by many at once it is resumed once, and all of them succeed. */
+  resume(id: string, options: CallOptions = {}): Promise<Environment> {
+    return this.#transport.json(Environment, { ...actionCall(id, 'resume', options), repeat: 'freely' });
+  }
+
+  /**
    * Its state changes, to `destroyed` or `failed`. An environment that does not exist rejects the promise; connections lost
-   * later are made again by itself.
+   * later are made again by itself. `restored_from` with `running`: it was restored in place, and all that was connected to it is cut.
    */
   async events(id: string, options: EventsOptions = {}): Promise<AsyncIterable<EnvironmentEvent>> {
     const events = resumedEvents<EnvironmentEvent>(
@@ -118,6 +154,15 @@ export class Environments {
 }
 
 const pathOf = (id: string): string => `/v1/environments/${encodeURIComponent(id)}`;
+
+const actionCall = (id: string, action: string, options: CallOptions) =>
+  ({ method: 'POST', path: pathOf(id), query: { action }, ...options }) as const;
+
+const forkCall = (id: string, request: ForkEnvironment, options: CallOptions): Call => ({
+  ...actionCall(id, 'fork', options),
+  json: request,
+  repeat: 'if-unsent',
+});
 
 function decodeEnvironmentEvent(data: string): EnvironmentEvent {
   try {

@@ -2,6 +2,7 @@
 export type {
   CreateEnvironment,
   CreateRun,
+  CreateSnapshot,
   Environment,
   Environment as EnvironmentInfo,
   EnvironmentEvent,
@@ -9,6 +10,8 @@ export type {
   EnvironmentState as State,
   ExecRequest,
   ExecResult,
+  ForkEnvironment,
+  Forks,
   Host,
   Image,
   Language,
@@ -20,11 +23,18 @@ export type {
   RunState,
   RunTimings,
   SkippedOutput,
+  Snapshot,
+  SnapshotState,
   UploadedFile,
 } from '@fuse/contract';
 export { isTerminalRunState } from '@fuse/contract';
 export { FuseClient, type FuseClientOptions, type ServerVersion } from './client.ts';
-export { type Environments, isTerminalState, type ListEnvironmentsOptions } from './environments.ts';
+export {
+  type CreateEnvironmentOptions,
+  type Environments,
+  isTerminalState,
+  type ListEnvironmentsOptions,
+} from './environments.ts';
 export {
   CutStreamError,
   type ErrorCode,
@@ -49,5 +59,11 @@ export { asText, bytesFromBase64, type RunStreamEvent, type RunTextEvent } from 
 export type { CallOptions, RunOutputs } from './run-outputs.ts';
 export type { RunResult } from './run-result.ts';
 export type { CreateRunOptions, EventsOptions, ListRunsOptions, RunOptions, Runs } from './runs.ts';
+export type {
+  DeletedSnapshot,
+  DeleteSnapshotOptions,
+  ListSnapshotsOptions,
+  Snapshots,
+} from './snapshots.ts';
 export type { Fetch } from './transport.ts';
 export { VERSION } from './version.ts';

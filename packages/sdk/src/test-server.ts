@@ -5,7 +5,8 @@
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Run, RunEvent } from '@fuse/contract';
+import type { Run, RunEvent, Snapshot } from '@fuse/contract';
+import { type Answer, AT, environment, execResult, notFound, uploaded } from './test-answers.ts';
 
 export interface Seen {
   method: string;
@@ -32,13 +33,14 @@ export interface Script {
   cutDownloadsAfterBytes: number[];
 }
 
-const AT = '2026-01-01T00:00:00.000Z';
-
 export class TestServer implements AsyncDisposable {
   readonly seen: Seen[] = [];
   readonly runs = new Map<string, Run>();
   readonly cancelled = new Set<string>();
   readonly script: Script;
+  readonly snapshots = new Map<string, Snapshot>();
+  /** Of environments, each once it is done. */
+  readonly actions: string[] = [];
   execs = 0;
   readonly #keys = new Map<string, string>();
   readonly #server: Server;
@@ -94,17 +96,26 @@ export class TestServer implements AsyncDisposable {
       response.destroy();
       return;
     }
-    response.writeHead(answer.status, { 'Content-Type': 'application/json' }).end(JSON.stringify(answer.body));
+    const { status, headers } = answer;
+    if (answer.body === undefined) response.writeHead(status, headers).end();
+    else response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(answer.body));
   }
 
-  async #answer(method: string, url: URL, request: IncomingMessage, response: ServerResponse, body: string) {
+  async #answer(
+    method: string,
+    url: URL,
+    request: IncomingMessage,
+    response: ServerResponse,
+    body: string,
+  ): Promise<Answer | undefined> {
     const [, , noun, id, part] = url.pathname.split('/');
     if (method === 'POST' && noun === 'runs' && id === undefined) return await this.#create(request);
     if (method === 'POST' && noun === 'files') return { status: 201, body: uploaded(body) };
     if (noun === 'environments' && method === 'POST') {
-      this.execs++;
-      return { status: 200, body: execResult };
+      if (part === 'snapshots') return this.#snapshot(id ?? '', body);
+      return this.#act(url.searchParams.get('action') ?? 'create', id ?? '', body);
     }
+    if (noun === 'snapshots') return this.#answerOfSnapshots(method, url, id);
     if (noun === 'environments' && method === 'DELETE') {
       const known = this.runs.delete(id ?? '');
       return known ? { status: 200, body: {} } : notFound(id);
@@ -118,7 +129,63 @@ export class TestServer implements AsyncDisposable {
     return { status: 200, body: run };
   }
 
-  async #create(request: IncomingMessage) {
+  #act(action: string, id: string, body: string): Answer {
+    if (action === 'exec') {
+      this.execs++;
+      return { status: 200, body: execResult };
+    }
+    this.actions.push(action);
+    if (action === 'pause' || action === 'resume')
+      return { status: 200, body: environment(id, action === 'pause' ? 'paused' : 'running') };
+    const { count } = JSON.parse(body) as { count?: number }; // the SDK's own
+    if (action === 'create' || count === undefined) return { status: 201, body: environment(`new-${id}`) };
+    const environments = Array.from({ length: count }, (_, i) => environment(`new-${id}-${i}`));
+    return { status: 201, body: { snapshot_id: 'snap-1', environments } };
+  }
+
+  #snapshot(vmId: string, body: string): Answer {
+    const snapshot: Snapshot = {
+      ...(JSON.parse(body) as object),
+      id: `snap-${this.snapshots.size + 1}`,
+      vm_id: vmId,
+      mode: 'manual',
+      state: 'ready',
+      include_memory: true,
+      image: 'base',
+      spec: {},
+      created_at: AT,
+      updated_at: AT,
+    };
+    this.snapshots.set(snapshot.id, snapshot);
+    return { status: 201, body: snapshot };
+  }
+
+  /** Pages of two. */
+  #answerOfSnapshots(method: string, url: URL, id = ''): Answer {
+    const from = Number(url.searchParams.get('cursor'));
+    const all = [...this.snapshots.values()];
+    if (id === '')
+      return {
+        status: 200,
+        body: {
+          snapshots: all.slice(from, from + 2),
+          ...(all.length > from + 2 ? { next_cursor: `${from + 2}` } : {}),
+        },
+      };
+    if (id === 'resolve') {
+      const snapshot = all.find((each) => each.layer_key === url.searchParams.get('layer_key'));
+      return { status: 200, body: snapshot === undefined ? { found: false } : { found: true, snapshot } };
+    }
+    const snapshot = this.snapshots.get(id);
+    if (snapshot === undefined) return notFound(id);
+    if (method === 'GET') return { status: 200, body: snapshot };
+    if (method === 'POST') this.actions.push('restore');
+    else this.snapshots.delete(id);
+    const headers = { 'fuse-freed-host-bytes': '3000000000', 'fuse-freed-store-bytes': '7' };
+    return { status: 204, ...(method === 'DELETE' ? { headers } : {}) };
+  }
+
+  async #create(request: IncomingMessage): Promise<Answer> {
     await new Promise((resolve) => setTimeout(resolve, this.script.createDelayMs));
     const key = String(request.headers['idempotency-key']);
     const id = this.#keys.get(key) ?? `run-${this.runs.size + 1}`;
@@ -164,7 +231,7 @@ export class TestServer implements AsyncDisposable {
     else response.end(text);
   }
 
-  #download(url: URL, response: ServerResponse) {
+  #download(url: URL, response: ServerResponse): Answer | undefined {
     if (url.searchParams.get('signature') !== 'fresh')
       return { status: 403, body: { error: { code: 'forbidden', message: 'this download URL has expired' } } };
     const bytes = this.script.outputs[Number(url.pathname.split('/')[4])]?.bytes ?? new Uint8Array();
@@ -179,33 +246,6 @@ export class TestServer implements AsyncDisposable {
 function breakOff(response: ServerResponse, bytes: Buffer, after: number): void {
   response.write(bytes.subarray(0, after), () => setImmediate(() => response.destroy()));
 }
-
-const notFound = (id: string | undefined) => ({
-  status: 404,
-  body: { error: { code: 'not_found', message: `${id} not found` } },
-});
-
-const uploaded = (body: string) => ({
-  id: 'file-1',
-  size_bytes: body.length,
-  sha256: createHash('sha256').update(body, 'latin1').digest('hex'),
-  created_at: AT,
-  expires_at: AT,
-});
-
-const execResult = {
-  exec_id: 'exec-1',
-  exit_code: 0,
-  stdout: '',
-  stderr: '',
-  encoding: 'utf8',
-  stdout_bytes: 0,
-  stderr_bytes: 0,
-  truncated: false,
-  timed_out: false,
-  oom_killed: false,
-  duration_ms: 1,
-};
 
 /** Events of a run that writes `stdout` in these pieces and ends well. */
 export function eventsOf(pieces: readonly Uint8Array[]): RunEvent[] {

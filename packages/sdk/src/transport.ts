@@ -74,8 +74,14 @@ export class Transport {
 
   /** For calls whose answer has no body. A repeated delete that finds nothing did what it was asked to. */
   async none(call: Call): Promise<void> {
-    await this.#attempts(call, async (response) => {
+    await this.headers(call);
+  }
+
+  /** The same, with what the answer says in its headers: nothing when it was lost and the repeated delete found nothing. */
+  headers(call: Call): Promise<Headers> {
+    return this.#attempts(call, async (response) => {
       await response.body?.cancel();
+      return response.headers;
     });
   }
 
