@@ -65,7 +65,8 @@ export const GuestIdentity = z.object({
   generation: z.number().int().positive(),
   /**
    * Run the executables of RESTORED_HOOKS_DIRECTORY, in the order of their names, before the answer: environment FUSE_GENERATION, FUSE_HOSTNAME,
-   * FUSE_REASON. Each gets what is left of this; one that fails or is late is reported, killed with its tree, and holds nothing up. 0 or absent: none are run.
+   * FUSE_REASON. Each gets what is left of this; one that fails or is late is reported, killed with its tree, and holds nothing up. 0 or absent: none are run;
+   * at most 60 000. They run once for a generation: asked again, the answer is the same. At most 64 are run.
    */
   hooks_deadline_ms: z.number().int().nonnegative().optional(),
   /** `create`, `fork`, `restore` or `resume`. */
@@ -75,7 +76,7 @@ export type GuestIdentity = z.infer<typeof GuestIdentity>;
 
 export const GuestIdentityConfirmed = z.object({
   generation: z.number().int(),
-  /** The guest's clock right after it was set. */
+  /** The guest's clock at the moment of the answer, after the hooks. */
   time_unix_ns: z.string().max(32),
   hostname: z.string().max(64),
   hooks: z

@@ -122,6 +122,27 @@ class GuestClient implements Guest {
     });
   }
 
+  async freeze(deadlineMs: number, signal?: AbortSignal): Promise<void> {
+    await callJson(this.#channel, {
+      method: 'POST',
+      path: '/v1/freeze',
+      what: 'a freeze of its disk',
+      body: { deadline_ms: deadlineMs },
+      deadlineMs: LONG_ANSWER_MS,
+      signal,
+    });
+  }
+
+  async thaw(signal?: AbortSignal): Promise<void> {
+    await callJson(this.#channel, {
+      method: 'POST',
+      path: '/v1/thaw',
+      what: 'a thaw of its disk',
+      deadlineMs: ANSWER_MS,
+      signal,
+    });
+  }
+
   [Symbol.asyncDispose](): Promise<void> {
     return this.#channel[Symbol.asyncDispose]();
   }

@@ -46,4 +46,7 @@ export interface Guest extends AsyncDisposable {
   readFile(path: string, signal?: AbortSignal): Promise<{ sizeBytes: number; body: Readable }>;
   glob(request: GuestGlobRequest, signal?: AbortSignal): Promise<GuestGlobResult>;
   sync(signal?: AbortSignal): Promise<void>;
+  /** Flushes and freezes the writable file system: what writes to it waits. It thaws by itself `deadlineMs` (at most 60 000) after the call. */
+  freeze(deadlineMs: number, signal?: AbortSignal): Promise<void>;
+  thaw(signal?: AbortSignal): Promise<void>;
 }

@@ -1,33 +1,98 @@
 /**
- * Makes a restored or booted guest a machine of its own: time, randomness, names. It is handed over only once it has confirmed all of it
- * and its clock is right.
+ * Makes a restored or booted guest a machine of its own: time, randomness, names, and the image's own hooks. It is handed over only once it
+ * has confirmed all of it and its clock is right. A hook that fails is told to the log and holds nothing up.
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '@fuse/contract';
-import type { GuestIdentity } from '@fuse/host-protocol';
+import type { GuestIdentity, GuestIdentityConfirmed } from '@fuse/host-protocol';
+import { DeadlineError, type Logger, withDeadline } from '@fuse/runtime';
 import type { Guest } from '../guest/guest.ts';
 
-/** The clock is set to the time of asking, so a slow answer leaves it behind. The promise is 500 ms. */
+/** How far a clock may be off when the answer arrives, the way of the answer included. The promise is 500 ms. */
 const MAX_CLOCK_OFFSET_MS = 400;
 const ATTEMPTS = 10;
 const ENTROPY_BYTES = 64;
+/** Without the hooks. Milliseconds on an idle machine; long enough for one that starts twenty VMs at once under emulation. */
+const CONFIRMATION_MS = 30_000;
+const HOOKS_DEADLINE_MS = 5_000;
+
+export interface NewMachine {
+  hostname: string;
+  /** Of the VM's last identity that is known here; 0 for none. */
+  previousGeneration: number;
+  reason: 'create' | 'fork' | 'restore' | 'resume';
+  log: Logger;
+  /** For all hooks together; nothing of it passes where there are none. */
+  hooksDeadlineMs?: number;
+}
 
 export async function handOver(
   guest: Guest,
-  machine: { hostname: string; previousGeneration: number },
+  machine: NewMachine,
   signal: AbortSignal,
 ): Promise<{ generation: number }> {
-  let generation = machine.previousGeneration;
-  for (let attempt = 1; ; attempt++) {
-    generation = Math.max(generation + 1, Date.now());
-    const confirmed = await guest.identity(newIdentity(machine.hostname, generation), signal);
-    if (confirmed.generation !== generation || confirmed.hostname !== machine.hostname)
-      throw new AppError('unavailable', 'the guest did not take its new identity');
-    const offsetMs = clockOffsetMs(confirmed.time_unix_ns);
-    if (Math.abs(offsetMs) <= MAX_CLOCK_OFFSET_MS) return { generation };
-    if (attempt === ATTEMPTS) throw new AppError('unavailable', `the guest's clock stays ${offsetMs} ms off`);
+  const deadlineMs = CONFIRMATION_MS + (machine.hooksDeadlineMs ?? HOOKS_DEADLINE_MS);
+  try {
+    return await withDeadline(
+      deadlineMs,
+      'its new identity',
+      (inner) => confirmIdentity(guest, machine, inner),
+      signal,
+    );
+  } catch (cause) {
+    if (!(cause instanceof DeadlineError)) throw cause;
+    throw new AppError('unavailable', `the guest did not confirm its new identity in ${deadlineMs} ms`, { cause });
   }
 }
+
+async function confirmIdentity(
+  guest: Guest,
+  machine: NewMachine,
+  signal: AbortSignal,
+): Promise<{ generation: number }> {
+  let identity = newIdentity(machine, Math.max(machine.previousGeneration + 1, Date.now()));
+  for (let attempt = 1; ; attempt++) {
+    const confirmed = await unlessOutdated(guest.identity({ ...identity, ...freshTimeAndEntropy() }, signal));
+    if (confirmed === 'outdated') {
+      // Its memory comes from a host whose clock is ahead of ours.
+      const { generation } = await guest.health(signal);
+      identity = { ...identity, generation: generation + 1 };
+    } else {
+      if (confirmed.generation !== identity.generation || confirmed.hostname !== identity.hostname)
+        throw new AppError('unavailable', 'the guest did not take its new identity');
+      if (Math.abs(clockOffsetMs(confirmed.time_unix_ns)) <= MAX_CLOCK_OFFSET_MS) {
+        reportHooks(confirmed.hooks ?? [], machine.log);
+        return { generation: identity.generation };
+      }
+    }
+    if (attempt === ATTEMPTS) throw new AppError('unavailable', `the guest's clock or generation stays wrong`);
+  }
+}
+
+async function unlessOutdated(answer: Promise<GuestIdentityConfirmed>): Promise<GuestIdentityConfirmed | 'outdated'> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof AppError && error.code === 'conflict') return 'outdated';
+    throw error;
+  }
+}
+
+function newIdentity(machine: NewMachine, generation: number): GuestIdentity {
+  return {
+    ...freshTimeAndEntropy(),
+    hostname: machine.hostname,
+    machine_id: randomBytes(16).toString('hex'),
+    generation,
+    reason: machine.reason,
+    hooks_deadline_ms: machine.hooksDeadlineMs ?? HOOKS_DEADLINE_MS,
+  };
+}
+
+const freshTimeAndEntropy = (): Pick<GuestIdentity, 'time_unix_ns' | 'entropy_base64'> => ({
+  time_unix_ns: String(BigInt(Date.now()) * 1_000_000n),
+  entropy_base64: randomBytes(ENTROPY_BYTES).toString('base64'),
+});
 
 /** How far the guest is ahead; NaN when its word is no number. */
 function clockOffsetMs(guestTimeNs: string): number {
@@ -35,12 +100,10 @@ function clockOffsetMs(guestTimeNs: string): number {
   return Number(BigInt(guestTimeNs) / 1_000_000n) - Date.now();
 }
 
-function newIdentity(hostname: string, generation: number): GuestIdentity {
-  return {
-    time_unix_ns: String(BigInt(Date.now()) * 1_000_000n),
-    entropy_base64: randomBytes(ENTROPY_BYTES).toString('base64'),
-    hostname,
-    machine_id: randomBytes(16).toString('hex'),
-    generation,
-  };
+function reportHooks(hooks: NonNullable<GuestIdentityConfirmed['hooks']>, log: Logger): void {
+  for (const { name, exit_code, timed_out, output } of hooks) {
+    const fields = { hook: name, exit_code, timed_out };
+    if (exit_code === 0 && !timed_out) log.info(fields, 'hook ran');
+    else log.warn({ ...fields, output }, 'hook failed');
+  }
 }

@@ -41,7 +41,7 @@ export async function startMachine(
   try {
     await timed('channel_ms', () => guest.ready(signal));
     const { generation } = await timed('identity_ms', () =>
-      handOver(guest, { hostname: order.hostname, previousGeneration: 0 }, signal),
+      handOver(guest, { hostname: order.hostname, previousGeneration: 0, reason: 'create', log: host.log }, signal),
     );
     signal.throwIfAborted();
     timings.total_ms = roundMs(performance.now() - from);
