@@ -10,6 +10,7 @@ import { addImageCommands } from './commands/image-list.ts';
 import { addLocalCommands } from './commands/local.ts';
 import { addRunCommand } from './commands/run.ts';
 import { addRunsCommands } from './commands/runs/group.ts';
+import { addSnapshotCommands } from './commands/snapshot/group.ts';
 import { addStatusCommand } from './commands/status.ts';
 
 const AFTER_HELP = `
@@ -21,6 +22,9 @@ Examples:
   fuse run hello.py                         run a file in a microVM of its own
   fuse run --output '*.svg' -- python3 -c … take files back
   fuse runs list                            what ran
+  fuse environment create --task-id demo    a microVM that stays
+  fuse snapshot create fuse-demo            memory, processes and disk as they are now
+  fuse environment fork fuse-demo           a second one that goes on from there
 `;
 
 export function createProgram(cli: Cli): Command {
@@ -36,6 +40,7 @@ export function createProgram(cli: Cli): Command {
   addRunCommand(program, cli);
   addRunsCommands(program, cli);
   addEnvironmentCommands(program, cli);
+  addSnapshotCommands(program, cli);
   addImageCommands(program, cli);
   addLocalCommands(program, cli);
   addConnectCommand(program, cli);

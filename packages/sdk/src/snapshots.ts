@@ -79,11 +79,22 @@ export class Snapshots {
   async listPage(
     options: ListSnapshotsOptions = {},
   ): Promise<{ snapshots: Snapshot[]; nextCursor: string | undefined }> {
-    const { vmId, taskId, tenantId, layerKey, signal, ...sameName } = options;
+    const { vmId, taskId, tenantId, state, mode, name, layerKey, arch, limit, cursor, signal } = options;
     const page = await this.#transport.json(ListSnapshots, {
       method: 'GET',
       path: '/v1/snapshots',
-      query: { vm_id: vmId, task_id: taskId, tenant_id: tenantId, layer_key: layerKey, ...sameName },
+      query: {
+        vm_id: vmId,
+        task_id: taskId,
+        tenant_id: tenantId,
+        state,
+        mode,
+        name,
+        layer_key: layerKey,
+        arch,
+        limit,
+        cursor,
+      },
       repeat: 'freely',
       signal,
     });

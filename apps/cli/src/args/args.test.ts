@@ -2,9 +2,9 @@ import { InvalidArgumentError } from 'commander';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { runTarget } from './command-line.ts';
-import { parseDurationMs, parseDurationSeconds } from './duration.ts';
+import { parseDurationMs, parseDurationSeconds, parseSecondsOrDuration } from './duration.ts';
 import { parseInputSpec } from './input-spec.ts';
-import { gatherEnv, gatherLabel } from './key-value.ts';
+import { gatherEnv, gatherLabel, gatherPair } from './key-value.ts';
 import { parsePositiveInt } from './number.ts';
 import { programArgv } from './program.ts';
 import { parseSizeGiB, parseSizeMiB } from './size.ts';
@@ -26,6 +26,11 @@ describe('durations', () => {
     };
     for (const [text, ms] of Object.entries(known)) expect(parseDurationMs(text)).toBe(ms);
     expect(parseDurationSeconds('1500ms')).toBe(2);
+  });
+
+  it('may be bare seconds where the API counts in them', () => {
+    expect(['0', '90', '90s', '7d'].map(parseSecondsOrDuration)).toEqual([0, 90, 90, 604_800]);
+    refuses(parseSecondsOrDuration, ['', '-1', '1.5', '1e3', '9'.repeat(13), 'x']);
   });
 
   it('without a unit, negative, empty, nothing or nonsense are refused', () => {
@@ -91,6 +96,18 @@ describe('--label', () => {
   it('is a key and a value', () => {
     expect(gatherLabel('team=blue', { a: 'b' })).toEqual({ a: 'b', team: 'blue' });
     refuses(gatherLabel, ['', 'team', 'team=', '=blue', 'a=b=c', '-a=b', 'a=b c', `a=${'x'.repeat(64)}`]);
+  });
+});
+
+describe('--metadata', () => {
+  it('is a key and any value', () => {
+    expect(
+      ['a=', 'b c=x=y\n', 'a=2'].reduce<Readonly<Record<string, string>>>((soFar, text) => gatherPair(text, soFar), {}),
+    ).toEqual({
+      a: '2',
+      'b c': 'x=y\n',
+    });
+    refuses(gatherPair, ['', 'a', '=a']);
   });
 });
 

@@ -15,3 +15,7 @@ export function parseDurationMs(text: string): number {
 
 /** The same in whole seconds, rounded up. */
 export const parseDurationSeconds = (text: string): number => Math.ceil(parseDurationMs(text) / 1_000);
+
+/** Seconds without a unit, 0 among them, or a time with its unit. */
+export const parseSecondsOrDuration = (text: string): number =>
+  /^\d{1,12}$/.test(text) ? Number(text) : parseDurationSeconds(text);

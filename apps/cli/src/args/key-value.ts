@@ -25,4 +25,11 @@ export function gatherLabel(text: string, soFar: Gathered = {}): Gathered {
   return { ...soFar, [key as string]: value as string }; // Label takes strings only
 }
 
+/** `key=value`; the value may hold anything. */
+export function gatherPair(text: string, soFar: Gathered = {}): Gathered {
+  const at = text.indexOf('=');
+  if (at < 1) throw new InvalidArgumentError('Write key=value.');
+  return { ...soFar, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
 export const gatherText = (text: string, soFar: readonly string[] = []): readonly string[] => [...soFar, text];

@@ -1,5 +1,5 @@
 import type { EnvironmentInfo } from '@fuse/sdk';
-import { properties } from './format.ts';
+import { formatMs, properties } from './format.ts';
 
 export const environmentHeadings = ['ID', 'STATE', 'TASK', 'HOST', 'IMAGE', 'CREATED'] as const;
 
@@ -25,8 +25,23 @@ export function environmentText(environment: EnvironmentInfo): string {
     'ram mb': spec.ram_mb?.toString(),
     'storage gb': spec.storage_gb?.toString(),
     labels: labels.length === 0 ? undefined : labels.join(' '),
+    seed: environment.seed_snapshot_id,
+    'when idle': idleText(environment),
+    'auto resume': environment.auto_resume === true ? 'yes' : undefined,
+    checkpoints: checkpointText(environment),
     error: environment.error,
+    paused: environment.paused_at,
     created: environment.created_at,
     updated: environment.updated_at,
   });
+}
+
+function idleText({ idle_action, spec: { idle_timeout_seconds: seconds = 0 } }: EnvironmentInfo): string | undefined {
+  return seconds === 0 ? undefined : `${idle_action ?? 'destroy'} after ${formatMs(seconds * 1_000)}`;
+}
+
+function checkpointText(environment: EnvironmentInfo): string | undefined {
+  const { checkpoint_interval_seconds: seconds = 0, checkpoint_keep: keep } = environment;
+  if (seconds === 0) return undefined;
+  return `every ${formatMs(seconds * 1_000)}${keep === undefined ? '' : `, the last ${keep} kept`}`;
 }

@@ -28,6 +28,16 @@ export function formatMs(ms: number): string {
   return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
 }
 
+/** How long ago, in one unit. A clock that is behind the server's makes it "now", never negative. */
+export function formatAge(ms: number): string {
+  const seconds = Math.floor(ms / 1_000);
+  if (seconds < 1) return 'now';
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7_200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172_800) return `${Math.floor(seconds / 3_600)} h`;
+  return `${Math.floor(seconds / 86_400)} d`;
+}
+
 /** Columns under upper-case headings, two spaces apart; the last one is not padded. */
 export function table(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [headings, ...rows.map((row) => row.map(printable))];

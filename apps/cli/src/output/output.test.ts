@@ -1,10 +1,19 @@
-import { CutStreamError, FuseApiError, FuseConnectionError, type RunResult } from '@fuse/sdk';
+import {
+  CutStreamError,
+  type EnvironmentInfo,
+  FuseApiError,
+  FuseConnectionError,
+  type RunResult,
+  type Snapshot,
+} from '@fuse/sdk';
 import { describe, expect, it } from 'vitest';
 import { CliError } from '../cli-error.ts';
 import { exitCodeOf } from '../exit-code.ts';
+import { environmentText } from './environment-text.ts';
 import { errorText } from './error-text.ts';
-import { formatBytes, formatMs, printable, properties, table } from './format.ts';
+import { formatAge, formatBytes, formatMs, printable, properties, table } from './format.ts';
 import { runSummary } from './run-summary.ts';
+import { snapshotHeadings, snapshotRow, snapshotText } from './snapshot-text.ts';
 
 const result = (fields: Partial<RunResult>): RunResult => ({
   id: 'run-1',
@@ -56,6 +65,97 @@ describe('numbers for people', () => {
       '1 min 1 s',
       '2 h 1 min',
     ]);
+  });
+});
+
+describe('ages', () => {
+  it('have one unit and are never negative', () => {
+    const seconds = [-5, 0, 1, 119, 120, 7_199, 7_200, 172_799, 172_800, 864_000];
+    expect(seconds.map((each) => formatAge(each * 1_000))).toEqual([
+      'now',
+      'now',
+      '1 s',
+      '119 s',
+      '2 min',
+      '119 min',
+      '2 h',
+      '47 h',
+      '2 d',
+      '10 d',
+    ]);
+  });
+});
+
+const AT = '2026-01-01T00:00:00.000Z';
+
+describe('snapshots', () => {
+  const snapshot: Snapshot = {
+    id: 'snap-1',
+    vm_id: 'fuse-demo',
+    mode: 'manual',
+    state: 'ready',
+    include_memory: true,
+    image: 'base',
+    spec: {},
+    created_at: AT,
+    updated_at: AT,
+  };
+
+  it('are rows with sizes and ages, whatever is unknown yet', () => {
+    const cells = (fields: Partial<Snapshot>) => {
+      const row = snapshotRow(Date.parse(AT) + 90_000)({ ...snapshot, ...fields });
+      expect(row).toHaveLength(snapshotHeadings.length);
+      return row.join('|');
+    };
+    expect(cells({ size_bytes: 3 * 1024 ** 3, stored_bytes: 5, name: 'n', comment: 'c' })).toBe(
+      'snap-1|ready|fuse-demo|n|manual|3.0 GiB|5 B|90 s|c',
+    );
+    expect(cells({ state: 'creating' })).toBe('snap-1|creating|fuse-demo||manual|||90 s|');
+  });
+
+  it('say what they hold, what that cost, and what went wrong', () => {
+    const text = snapshotText({
+      ...snapshot,
+      state: 'error',
+      include_memory: false,
+      pause_ms: 41.4,
+      last_error: 'memory: bad digest\u001b',
+      exports: [{ destination: 'store', status: 'error', last_error: 'full', requested_at: AT, updated_at: AT }],
+    });
+    for (const line of [/^error +memory: bad digest\\u\{1b\}$/m, /^holds +disk alone$/m, /^stood still +41 ms$/m])
+      expect(text).toMatch(line);
+    expect(text).toMatch(/^export +store error full$/m);
+  });
+});
+
+describe('environments', () => {
+  it('say how they rest and what is kept of them', () => {
+    const environment: EnvironmentInfo = {
+      id: 'fuse-demo',
+      state: 'paused',
+      task_id: 'demo',
+      url: '',
+      spec: { idle_timeout_seconds: 600 },
+      seed_snapshot_id: 'snap-1',
+      paused_at: AT,
+      idle_action: 'pause',
+      auto_resume: true,
+      checkpoint_interval_seconds: 30,
+      checkpoint_keep: 2,
+      created_at: AT,
+      updated_at: AT,
+    };
+    const text = environmentText(environment);
+    for (const line of [
+      /^seed +snap-1$/m,
+      /^when idle +pause after 10 min 0 s$/m,
+      /^auto resume +yes$/m,
+      /^checkpoints +every 30\.0 s, the last 2 kept$/m,
+      /^paused +2026/m,
+    ])
+      expect(text).toMatch(line);
+    const plain = environmentText({ ...environment, state: 'running', spec: {}, checkpoint_interval_seconds: 0 });
+    expect(plain).not.toMatch(/when idle|checkpoints/);
   });
 });
 

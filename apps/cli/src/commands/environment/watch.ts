@@ -11,7 +11,10 @@ export function addEnvironmentWatchCommand(parent: Command, cli: Cli): void {
     .action(async (id: string) => {
       const client = await clientOf(cli, command);
       for await (const event of await client.environments.events(id)) {
-        const why = event.error === undefined ? '' : `  ${printable(event.error)}`;
+        const from = event.restored_from === undefined ? undefined : `restored from ${event.restored_from}`;
+        const why = [event.error, from]
+          .flatMap((text) => (text === undefined ? [] : [`  ${printable(text)}`]))
+          .join('');
         await cli.io.out(wantsJson(command) ? json(event) : `${event.updated_at}  ${event.state}${why}\n`);
       }
     });
