@@ -27,6 +27,8 @@ import type { DriveContext } from './runs/driving/drive.ts';
 import { registerRunRoutes } from './runs/routes.ts';
 import { RunService } from './runs/run-service.ts';
 import { RunWorker } from './runs/run-worker.ts';
+import { ChunkCollector } from './snapshots/exporting/chunk-collector.ts';
+import { SnapshotExporter } from './snapshots/exporting/snapshot-exporter.ts';
 
 /** Everything new waits this long for a sign of life of a host; the reconciler asks far more often. */
 const HOST_STALE_MS = 30_000;
@@ -100,6 +102,22 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         sweepEveryMs: config.runs.sweepEveryMs,
       }),
     );
+    const chunkCollector = disposables.add(
+      'chunk collector',
+      new ChunkCollector({
+        db,
+        objectStore,
+        log,
+        clock: systemClock,
+        lease: new LeaderLease(db, { name: 'chunk-collector', owner, ms: 2 * config.exports.collectEveryMs }),
+        intervalMs: config.exports.collectEveryMs,
+        sweepEveryMs: config.exports.sweepEveryMs,
+      }),
+    );
+    const exporter = disposables.add(
+      'snapshot exporter',
+      new SnapshotExporter({ db, hosts: hostDirectory, objectStore, log, config: config.exports }),
+    );
     const worker = disposables.add(
       'run worker',
       new RunWorker({ ...config.runs, db, environments, log, checkpoint: deps.checkpoint ?? (async () => {}) }),
@@ -142,6 +160,8 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     await listen(http, config.listen);
     reconciler.start();
     collector.start();
+    chunkCollector.start();
+    await exporter.start();
     await worker.start();
     const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
     if (config.masterToken === undefined) log.warn('no ORCH_AUTH_TOKEN: every caller is the master');

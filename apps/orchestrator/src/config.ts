@@ -6,6 +6,7 @@ import type { DatabaseLocation } from './db/open.ts';
 import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig, type RunConfig } from './runs/run-config.ts';
 import type { PlacementPolicy } from './scheduling/schedule.ts';
+import { defaultExportConfig, type ExportConfig } from './snapshots/exporting/export-config.ts';
 
 export interface OrchestratorConfig {
   /** `host` undefined: every address. Port 0: any free one. */
@@ -22,6 +23,7 @@ export interface OrchestratorConfig {
   shutdownTimeoutMs: number;
   reconciling: ReconcilerIntervals;
   runs: RunConfig;
+  exports: ExportConfig;
   version: string;
   logLevel: string;
 }
@@ -70,6 +72,7 @@ const Environment = z.object({
   ORCH_PUBLIC_URL: z.url({ protocol: /^https?$/ }).optional(),
   DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
   ORCH_EMBEDDED_DATABASE: z.string().startsWith('/', 'must be an absolute path').optional(),
+  FUSE_SNAPSHOT_EXPORT: z.enum(['always', 'on-request']).optional(),
   FUSE_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).optional(),
 });
 
@@ -102,6 +105,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
       retentionMs: (env.ORCH_RUN_RETENTION_SECONDS ?? defaultRunConfig.retentionMs / 1_000) * 1_000,
       fileLifetimeMs: (env.ORCH_FILE_LIFETIME_SECONDS ?? defaultRunConfig.fileLifetimeMs / 1_000) * 1_000,
     },
+    exports: { ...defaultExportConfig, when: env.FUSE_SNAPSHOT_EXPORT ?? defaultExportConfig.when },
     version: packageVersion(),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',
   };

@@ -9,6 +9,7 @@ import { type Engine, quiet, testLocation } from './db/test-database.ts';
 import { TestHost, type TestHostOptions } from './hosts/test-host.ts';
 import { defaultIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig } from './runs/run-config.ts';
+import { defaultExportConfig } from './snapshots/exporting/export-config.ts';
 
 export const TEST_TOKEN = 'master-token-of-the-tests';
 
@@ -71,6 +72,7 @@ export async function startTestOrchestrator(
     publicUrl: undefined,
     shutdownTimeoutMs: 2_000,
     runs: defaultRunConfig,
+    exports: defaultExportConfig,
     reconciling: { ...defaultIntervals, intervalMs: 100, leaseMs: 2_000, missingGraceMs: 300, orphanGraceMs: 500 },
     version: 'test',
     logLevel: 'silent',
