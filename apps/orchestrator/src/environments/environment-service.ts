@@ -11,9 +11,14 @@ import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
 import { type Admission, type Admitted, admit, place } from './admission.ts';
 import { type Created, type Creation, createEnvironment } from './create-environment.ts';
 import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
+import { settle } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
 import { execInEnvironment, toStartExec } from './exec-in-environment.ts';
+import { type PauseOptions, pauseEnvironment } from './pause-environment.ts';
+import { putRight } from './put-right.ts';
+import { ready } from './ready.ts';
+import { resumeEnvironment } from './resume-environment.ts';
 import { giveUpStart, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
 
 export type { Admission, Admitted } from './admission.ts';
@@ -24,10 +29,16 @@ interface Underway<T> {
 }
 
 const STOP_MS = 5_000;
+/** What is shared by whoever asks for the same. */
+const MOVE_KINDS = ['pause', 'idle', 'resume', 'settle', 'correction'] as const;
+type MoveKind = (typeof MOVE_KINDS)[number];
+const MAX_EXEC_TRIES = 3;
 
 export class EnvironmentService implements AsyncDisposable {
   readonly #context: EnvironmentContext;
   readonly #starts = new Map<string, Underway<EnvironmentRow>>();
+  /** Pausing, resuming, and waiting for either. */
+  readonly #moves = new Map<string, Underway<unknown>>();
   readonly #destroys = new Map<string, Promise<{ destroyMs: number | undefined }>>();
 
   #stopping = false;
@@ -114,6 +125,12 @@ export class EnvironmentService implements AsyncDisposable {
     const starting = this.#starts.get(uid);
     starting?.abort.abort(new AppError('conflict', `environment ${row.id} was destroyed while it started`));
     await starting?.promise.catch(() => {}); // its caller hears of it
+    for (const kind of MOVE_KINDS)
+      this.#moves
+        .get(`${kind}:${uid}`)
+        ?.abort.abort(
+          new AppError('conflict', `environment ${row.id} was destroyed`, { details: { state: row.state } }),
+        );
     return { destroyMs: await finishDestroying(this.#context, row) };
   }
 
@@ -148,13 +165,67 @@ export class EnvironmentService implements AsyncDisposable {
     return createEnvironment(this.#context, this, creation);
   }
 
+  /**
+   * Resolves once it is `paused`; legal when it runs, is being paused or is paused. Calls at once share one, also across replicas. When the host
+   * cannot be reached: `unavailable`, it stays `pausing`, and the reconciler goes on with it.
+   */
+  async pause(uid: string, options: PauseOptions = {}): Promise<EnvironmentRow> {
+    const kind = options.onlyIfIdle === true ? 'idle' : 'pause';
+    return this.#move(kind, uid, (signal) => pauseEnvironment(this.#context, uid, options, signal));
+  }
+
+  /** Resolves once it is `running`; as `pause` the other way, and 503 while its host has no room for it. */
+  async resume(uid: string): Promise<EnvironmentRow> {
+    return this.#move('resume', uid, (signal) => resumeEnvironment(this.#context, uid, signal));
+  }
+
+  /** Of one that is `pausing` or `resuming`, whoever began that: what became of it. Begins nothing. */
+  settle(uid: string): Promise<EnvironmentRow | undefined> {
+    return this.#move('settle', uid, (signal) => settle(this.#context, uid, signal));
+  }
+
+  /** For the reconciler: the host of `row`, which was read before that was asked, has its VM paused though it runs, or running though it is paused. */
+  async putRight(row: EnvironmentRow): Promise<void> {
+    await this.#move('correction', row.uid, (signal) => putRight(this.#context, row, signal));
+  }
+
+  /**
+   * It runs, or is resumed first when its `auto_resume` says so, and does not count as idle from now on. 409 with its state when it does not run.
+   */
+  ready(row: EnvironmentRow, signal: AbortSignal): Promise<EnvironmentRow> {
+    return ready(this.#context, this, row, signal);
+  }
+
+  #move<T>(kind: MoveKind, uid: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const key = `${kind}:${uid}`;
+    const underway = this.#moves.get(key);
+    if (underway !== undefined) return underway.promise as Promise<T>; // of the same kind, so of the same type
+    if (this.#stopping) return Promise.reject(new ProcessStops());
+    const abort = new AbortController();
+    const promise = work(abort.signal).finally(() => this.#moves.delete(key));
+    promise.catch(() => {}); // whoever asked may have left
+    this.#moves.set(key, { promise, abort });
+    return promise;
+  }
+
   /** `?action=exec`. Aborting `signal` kills the command. */
   async exec(tenantId: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
     const command = toStartExec(request); // what is wrong with it is said first
-    const row = await this.find(tenantId, id);
-    if (row.state !== 'running')
-      throw new AppError('conflict', `vm ${id} is ${row.state}, not running`, { details: { state: row.state } });
-    return execInEnvironment(this.#context, row, { command, encoding: request.encoding ?? 'utf8' }, signal);
+    const order = { command, encoding: request.encoding ?? 'utf8' };
+    for (let tries = 1; ; tries += 1) {
+      const row = await this.ready(await this.find(tenantId, id), signal);
+      try {
+        return await execInEnvironment(this.#context, row, order, signal);
+      } catch (error) {
+        // Paused between the look and the start: its host has started nothing.
+        const isRefused = error instanceof AppError && error.code === 'conflict';
+        if (!isRefused || tries >= MAX_EXEC_TRIES || (await this.#isAsItWas(row))) throw error;
+      }
+    }
+  }
+
+  async #isAsItWas(row: EnvironmentRow): Promise<boolean> {
+    return (await environmentByUid(this.#context.db.query, row.uid))?.version === row.version;
   }
 
   /**
@@ -163,7 +234,7 @@ export class EnvironmentService implements AsyncDisposable {
    */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stopping = true;
-    const starts = [...this.#starts.values()];
+    const starts = [...this.#starts.values(), ...this.#moves.values()];
     for (const { abort } of starts) abort.abort(new ProcessStops());
     const late = new AbortController();
     await Promise.race([

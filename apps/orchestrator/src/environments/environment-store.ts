@@ -229,6 +229,22 @@ export async function countOnHost(db: Queryable, hostId: string): Promise<number
   return count;
 }
 
+/** Longer without activity than it may be. Of what runs: the clock stands still while it is paused. */
+export const isIdle = sql<boolean>`(environments.spec ->> 'idle_timeout_seconds')::bigint > 0 and environments.last_activity_at
+  < now() - (environments.spec ->> 'idle_timeout_seconds')::bigint * interval '1 second'`;
+
+/** As `touch`, of one that runs: from now on it is not idle. False when it does not run any more. */
+export async function touchRunning(db: Queryable, uid: string): Promise<boolean> {
+  const row = await db
+    .updateTable('environments')
+    .set({ last_activity_at: now })
+    .where('uid', '=', uid)
+    .where('state', '=', 'running')
+    .returning('uid')
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
 /** Stamped by what counts as activity: idle time begins here. */
 export async function touch(db: Queryable, uid: string): Promise<void> {
   await db.updateTable('environments').set({ last_activity_at: now }).where('uid', '=', uid).execute();

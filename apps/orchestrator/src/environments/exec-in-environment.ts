@@ -19,14 +19,13 @@ import { isHostUnreachable } from '../hosts/host-transport.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { touch } from './environment-store.ts';
 import { decodeUtf8 } from './exec-text.ts';
+import { TOUCH_GRAIN_MS } from './ready.ts';
 
 /** Of each stream; the rest is counted. */
 export const EXEC_RESULT_LIMIT_BYTES = 1_048_576;
 const MAX_LOG_BYTES = 8 * 1_048_576;
 const TIMED_OUT_EXIT_CODE = 124;
 const TOUCH_MS = 15_000;
-/** The idle clock may be this wrong: a write for every short command would cost more than the command. */
-const TOUCH_GRAIN_MS = 5_000;
 /** A command that ends within this costs one call. A client that goes away is noticed as late at most. */
 const SHORT_EXEC_MS = 2_000;
 const LOOK_AGAIN_MS = 250;

@@ -16,7 +16,7 @@ const listQuery = z.object({ ...pageQuery, task_id: queryText, state: queryText,
 const eventQuery = z.object({ last_event_id: queryText });
 
 const CREATE_ROUTE = 'POST /v1/environments';
-const KNOWN_ACTIONS = ['exec', 'drain', 'fork', 'rotate-token'] as const;
+const KNOWN_ACTIONS = ['exec', 'drain', 'fork', 'pause', 'resume', 'rotate-token'] as const;
 type Action = (typeof KNOWN_ACTIONS)[number];
 
 export function registerEnvironmentRoutes(app: App, environments: EnvironmentService, events: EnvironmentEvents): void {
@@ -67,6 +67,10 @@ export function registerEnvironmentRoutes(app: App, environments: EnvironmentSer
     { bodyLimit: LARGE_BODY_LIMIT_BYTES, schema: { params }, onRequest: async (request) => checkAction(request) },
     async (request, reply) => {
       const action = actionOf(request);
+      if (action === 'pause' || action === 'resume') {
+        const { uid } = await environments.find(request.caller.tenantId, request.params.id);
+        return toEnvironment(await environments[action](uid));
+      }
       if (action !== 'exec')
         throw new AppError('unimplemented', `action ${action}: not supported by this version`, {
           details: { field: 'action' },

@@ -59,7 +59,7 @@ function goneMeanwhile(row: EnvironmentRow | undefined): AppError {
   return new AppError('conflict', `environment ${row?.id ?? ''} was destroyed while it started`);
 }
 
-async function leased<T>(context: EnvironmentContext, row: EnvironmentRow, work: () => Promise<T>): Promise<T> {
+export async function leased<T>(context: EnvironmentContext, row: EnvironmentRow, work: () => Promise<T>): Promise<T> {
   const renewal = setInterval(() => {
     takeLease(context.db.query, row.uid, context.owner, context.startLeaseMs).catch((error: unknown) =>
       context.log.warn({ err: error, environment: row.id }, 'lease of a start not renewed'),

@@ -9,13 +9,19 @@ import {
   CollectedOutputs,
   type CollectOutputs,
   type CreateVm,
+  ExportedSnapshot,
+  type ExportSnapshot,
   type GuestFiles,
   HostCapacityReport,
   HostExec,
   HostExecResult,
   HostImage,
+  HostSnapshot,
   HostVm,
+  type RestoreVm,
+  SnapshotChunks,
   type StartExec,
+  type TakeSnapshot,
 } from '@fuse/host-protocol';
 import { z } from 'zod';
 import { type HostAddress, HostTransport } from './host-transport.ts';
@@ -24,13 +30,22 @@ const SHORT_MS = 10_000;
 /** A cold boot under emulation with the template made on the way. */
 const CREATE_MS = 180_000;
 const DESTROY_MS = 60_000;
+/** Memory is copied and read; some of it may come from the object store first. */
+const SNAPSHOT_MS = 180_000;
+/** Memory goes to disk, and comes back flat. */
+const PAUSE_MS = 180_000;
+const DELETE_SNAPSHOT_MS = 60_000;
 const START_EXEC_MS = 30_000;
 const TRANSFER_MS = 900_000;
+/** Whole memories and disks are read, and go to the object store. What was uploaded stays, so a late one is only asked again. */
+const EXPORT_MS = 3_600_000;
 /** The longest `waitMs` that a host takes. */
 export const MAX_WAIT_MS = 60_000;
 
 const Images = z.object({ images: z.array(HostImage) });
 const Vms = z.object({ vms: z.array(HostVm) });
+const Snapshots = z.object({ snapshots: z.array(HostSnapshot) });
+const DeletedSnapshot = z.object({ deleted: z.boolean(), freed_bytes: z.number() });
 const Destroyed = z.object({ destroyed: z.boolean(), destroy_ms: z.number() });
 const Written = z.object({
   files: z.array(z.object({ path: z.string(), size_bytes: z.number(), sha256: z.string() })),
@@ -75,6 +90,19 @@ export class HostClient implements AsyncDisposable {
     return this.#transport.json(
       { method: 'DELETE', path: `/v1/vms/${vmId}`, timeoutMs: DESTROY_MS, signal },
       Destroyed,
+    );
+  }
+
+  /** Paused when it resolves: memory and disk are safe, its VMM is gone. Whatever it rejects with, the host knows the VM's state. */
+  pauseVm(vmId: string, signal?: AbortSignal): Promise<HostVm> {
+    return this.#transport.json({ method: 'POST', path: `/v1/vms/${vmId}/pause`, timeoutMs: PAUSE_MS, signal }, HostVm);
+  }
+
+  /** Running with a new identity when it resolves. `integrity_error`: its memory is damaged. */
+  resumeVm(vmId: string, signal?: AbortSignal): Promise<HostVm> {
+    return this.#transport.json(
+      { method: 'POST', path: `/v1/vms/${vmId}/resume`, timeoutMs: PAUSE_MS, signal },
+      HostVm,
     );
   }
 
@@ -131,6 +159,50 @@ export class HostClient implements AsyncDisposable {
   collectOutputs(vmId: string, body: CollectOutputs, signal?: AbortSignal): Promise<CollectedOutputs> {
     const path = `/v1/vms/${vmId}/outputs`;
     return this.#transport.json({ method: 'POST', path, body, timeoutMs: TRANSFER_MS, signal }, CollectedOutputs);
+  }
+
+  /** Once per `restore_id`. */
+  restoreVm(vmId: string, body: RestoreVm, signal?: AbortSignal): Promise<HostVm> {
+    const path = `/v1/vms/${vmId}/restore`;
+    return this.#transport.json({ method: 'POST', path, body, timeoutMs: SNAPSHOT_MS, signal }, HostVm);
+  }
+
+  async snapshots(signal?: AbortSignal): Promise<HostSnapshot[]> {
+    const call = { method: 'GET', path: '/v1/snapshots', timeoutMs: SHORT_MS, signal } as const;
+    return (await this.#transport.json(call, Snapshots)).snapshots;
+  }
+
+  /** Usable when it resolves; taken once per id. */
+  takeSnapshot(vmId: string, snapshotId: string, body: TakeSnapshot, signal?: AbortSignal): Promise<HostSnapshot> {
+    const path = `/v1/vms/${vmId}/snapshots/${snapshotId}`;
+    return this.#transport.json({ method: 'PUT', path, body, timeoutMs: SNAPSHOT_MS, signal }, HostSnapshot);
+  }
+
+  /** Once it is `durable` or `broken`, or after `waitMs` (at most MAX_WAIT_MS) as it is. */
+  snapshot(snapshotId: string, waitMs: number, signal?: AbortSignal): Promise<HostSnapshot> {
+    const path = `/v1/snapshots/${snapshotId}?wait_ms=${Math.min(Math.max(0, Math.floor(waitMs)), MAX_WAIT_MS)}`;
+    return this.#transport.json({ method: 'GET', path, timeoutMs: waitMs + SHORT_MS, signal }, HostSnapshot);
+  }
+
+  deleteSnapshot(snapshotId: string, signal?: AbortSignal): Promise<{ deleted: boolean; freed_bytes: number }> {
+    const call = {
+      method: 'DELETE',
+      path: `/v1/snapshots/${snapshotId}`,
+      timeoutMs: DELETE_SNAPSHOT_MS,
+      signal,
+    } as const;
+    return this.#transport.json(call, DeletedSnapshot);
+  }
+
+  /** What an export would consist of; `integrity_error` when the snapshot is damaged. */
+  snapshotChunks(snapshotId: string, signal?: AbortSignal): Promise<SnapshotChunks> {
+    const path = `/v1/snapshots/${snapshotId}/chunks`;
+    return this.#transport.json({ method: 'POST', path, timeoutMs: EXPORT_MS, signal }, SnapshotChunks);
+  }
+
+  exportSnapshot(snapshotId: string, body: ExportSnapshot, signal?: AbortSignal): Promise<ExportedSnapshot> {
+    const path = `/v1/snapshots/${snapshotId}/export`;
+    return this.#transport.json({ method: 'PUT', path, body, timeoutMs: EXPORT_MS, signal }, ExportedSnapshot);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -125,11 +125,20 @@ export class TestHostExec {
     });
   }
 
+  /** Stands still while its VM is paused. */
+  freeze(frozen: boolean): void {
+    this.#signal(frozen ? 'SIGSTOP' : 'SIGCONT');
+  }
+
   kill(): void {
+    this.#signal('SIGKILL');
+  }
+
+  #signal(signal: 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void {
     const { pid } = this.#child;
     if (pid === undefined || this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     try {
-      process.kill(-pid, 'SIGKILL');
+      process.kill(-pid, signal);
     } catch {
       // gone just now
     }

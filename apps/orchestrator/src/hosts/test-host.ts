@@ -56,6 +56,10 @@ export class TestHost implements AsyncDisposable {
   createdVms = 0;
   /** The most VMs that existed at once. */
   mostVms = 0;
+  /** The most that ran at once. */
+  mostRunning = 0;
+  /** VMs whose saved memory is damaged. */
+  readonly damaged = new Set<string>();
   url = '';
   readonly #objectStore: ObjectStore | undefined;
   #server: Server | undefined;
@@ -143,6 +147,9 @@ export class TestHost implements AsyncDisposable {
     const logsAlone = what === 'outputs' && CollectOutputs.parse(call.body).globs.length === 0;
     if (found.vm.state === 'dead' && what !== 'execs' && !logsAlone)
       throw new AppError('vm_lost', found.vm.error ?? 'it died');
+    if (what === 'pause' || what === 'resume') return this.#move(found, what);
+    if (found.vm.state === 'paused' && call.method !== 'GET')
+      throw new AppError('conflict', `VM ${id} is ${found.vm.state}`);
     if (what === 'files') return this.#putFiles(found, GuestFiles.parse(call.body));
     if (what === 'outputs') return this.#collect(found, CollectOutputs.parse(call.body));
     if (what === 'execs') return this.#exec(call, found, execId, more);
@@ -174,7 +181,23 @@ export class TestHost implements AsyncDisposable {
     this.vms.set(id, { vm, env: body.env ?? {}, root, execs: new Map() });
     this.createdVms += 1;
     this.mostVms = Math.max(this.mostVms, this.vms.size);
+    this.#countRunning();
     return { status: 201, body: vm };
+  }
+
+  #move(found: TestVm, what: 'pause' | 'resume'): Answer {
+    const state = what === 'pause' ? 'paused' : 'running';
+    if (what === 'resume' && this.damaged.has(found.vm.id))
+      throw new AppError('integrity_error', 'memory: its bytes do not match their digest');
+    if (found.vm.state !== state) for (const exec of found.execs.values()) exec.freeze(what === 'pause');
+    found.vm = { ...found.vm, state };
+    this.#countRunning();
+    return { status: 200, body: found.vm };
+  }
+
+  #countRunning(): void {
+    const running = [...this.vms.values()].filter(({ vm }) => vm.state === 'running').length;
+    this.mostRunning = Math.max(this.mostRunning, running);
   }
 
   async #putFiles({ root }: TestVm, { files }: GuestFiles): Promise<Answer> {

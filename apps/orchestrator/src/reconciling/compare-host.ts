@@ -7,6 +7,7 @@ import type { Logger } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { EnvironmentRow, HostRow } from '../db/schema.ts';
 import { isGone } from '../environments/environment.ts';
+import type { EnvironmentService } from '../environments/environment-service.ts';
 import { transition } from '../environments/environment-store.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import { environmentByVm, expectedOnHost } from './due.ts';
@@ -16,6 +17,7 @@ import type { Tasks } from './tasks.ts';
 export interface HostComparison {
   db: Db;
   hosts: HostDirectory;
+  environments: EnvironmentService;
   log: Logger;
   clusterTag: string;
   tasks: Tasks;
@@ -41,6 +43,7 @@ export async function compareHost(context: HostComparison, host: HostRow, signal
 async function checkExpected(context: HostComparison, host: HostRow, row: EnvironmentRow, vm: HostVm | undefined) {
   if (vm !== undefined && vm.state !== 'dead' && vm.state !== 'destroying') {
     context.sightings.forget(host.id, row.vm_id);
+    if (disagree(row, vm)) context.tasks.start(`env:${row.uid}`, () => context.environments.putRight(row));
     return;
   }
   if (vm === undefined && context.sightings.ageMs(host.id, row.vm_id) < context.missingGraceMs) return;
@@ -50,6 +53,10 @@ async function checkExpected(context: HostComparison, host: HostRow, row: Enviro
   context.log.warn({ environment: row.id, vm_id: row.vm_id, host_id: host.id, reason }, 'environment lost its VM');
   destroyVm(context, host, row.vm_id);
 }
+
+/** What is on its way is left to whoever drives it. */
+const disagree = (row: EnvironmentRow, vm: HostVm): boolean =>
+  (row.state === 'running' && vm.state === 'paused') || (row.state === 'paused' && vm.state === 'running');
 
 /** Ours by its tag and not among the expected: being started, being destroyed, gone, or never heard of. */
 async function checkUnexpected(context: HostComparison, host: HostRow, vm: HostVm): Promise<void> {

@@ -2,6 +2,7 @@
 import { sql } from 'kysely';
 import type { Queryable } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
+import { isIdle } from '../environments/environment-store.ts';
 
 const BATCH = 100;
 
@@ -28,20 +29,46 @@ export function abandonedStarts(db: Queryable): Promise<EnvironmentRow[]> {
     .execute();
 }
 
+/** Pausing or resuming, and whoever drove that is gone. A restore in place is its own affair. */
+export function abandonedMoves(db: Queryable): Promise<Pick<EnvironmentRow, 'uid'>[]> {
+  return db
+    .selectFrom('environments')
+    .select('uid')
+    .where('state', 'in', ['pausing', 'resuming'])
+    .where('restore_id', 'is', null)
+    .where(sql<boolean>`coalesce(lease_until, updated_at) < now()`)
+    .orderBy('updated_at')
+    .limit(BATCH)
+    .execute();
+}
+
+/** To be paused, not destroyed. Never those of runs. */
+export function idle(db: Queryable): Promise<Pick<EnvironmentRow, 'uid'>[]> {
+  return db
+    .selectFrom('environments')
+    .select('uid')
+    .where('state', '=', 'running')
+    .where('idle_action', '=', 'pause')
+    .where('run_id', 'is', null)
+    .where(isIdle)
+    .orderBy('last_activity_at')
+    .limit(BATCH)
+    .execute();
+}
+
 export interface Expired {
   uid: string;
   reason: string;
 }
 
-/** Older than their ceiling, idle for too long, or of a run that has ended and left them behind. */
+/** Older than their ceiling (paused or not), idle for too long, or of a run that has ended and left them behind. */
 export async function expired(db: Queryable): Promise<Expired[]> {
   const { rows } = await sql<Expired>`
     select uid, 'max_runtime_seconds: runtime ' || extract(epoch from now() - created_at)::int || ' s exceeded the ceiling' as reason
       from environments where state in ('running', 'draining', 'pausing', 'paused', 'resuming') and expires_at < now()
     union all
     select uid, 'idle_timeout_seconds: no exec or attach for ' || (spec ->> 'idle_timeout_seconds') || ' s'
-      from environments where state = 'running' and (spec ->> 'idle_timeout_seconds')::bigint > 0
-      and last_activity_at < now() - (spec ->> 'idle_timeout_seconds')::bigint * interval '1 second'
+      from environments where state = 'running' and idle_action = 'destroy' and ${isIdle}
     union all
     select e.uid, 'its run has ended' from environments e left join runs r on r.id = e.run_id
       where e.run_id is not null and e.state not in ('destroying', 'destroyed', 'failed')
@@ -73,7 +100,7 @@ export async function prune(db: Queryable, keepMs: number): Promise<number> {
   const old = sql`now() - ${keepMs}::float8 * interval '1 millisecond'`;
   const events = await sql`
     delete from events where id in (
-      select v.id from events v where v.at < ${old} and (v.subject_kind = 'host' or (v.subject_kind = 'environment'
+      select v.id from events v where v.at < ${old} and (v.subject_kind in ('host', 'snapshot') or (v.subject_kind = 'environment'
         and not exists (select 1 from environments e where e.uid::text = v.subject_id and (e.gone_at is null or e.gone_at >= ${old}))))
       limit 5000)`.execute(db);
   const environments = await sql`

@@ -1,6 +1,6 @@
 /**
  * Drives what is towards what should be. Whoever holds the leader lease, every `intervalMs`: asks each host how it is and compares
- * its VMs with the truth; finishes what others began (destroying, abandoned starts); ends what has expired; forgets what is old.
+ * its VMs with the truth; finishes what others began (destroying, abandoned starts, pauses and resumes); pauses what is idle; ends what has expired; forgets what is old.
  * A host that does not answer, and a step that fails, hold up nothing else.
  */
 import { type Clock, type Logger, sleep, withDeadline } from '@fuse/runtime';
@@ -10,7 +10,7 @@ import type { EnvironmentService } from '../environments/environment-service.ts'
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import { allHosts } from '../hosts/host-store.ts';
 import { compareHost } from './compare-host.ts';
-import { abandonedStarts, destroying, expired, prune } from './due.ts';
+import { abandonedMoves, abandonedStarts, destroying, expired, idle, prune } from './due.ts';
 import { type HeldLease, LeaderLease } from './leader-lease.ts';
 import { Sightings } from './sightings.ts';
 import { Tasks } from './tasks.ts';
@@ -94,6 +94,8 @@ export class Reconciler implements AsyncDisposable {
         this.#step('hosts', () => this.#checkHosts(held)),
         this.#step('destroying', () => this.#finishDestroying()),
         this.#step('starts', () => this.#giveUpAbandonedStarts()),
+        this.#step('moves', () => this.#settleAbandonedMoves()),
+        this.#step('idle', () => this.#pauseIdle()),
         this.#step('expiry', () => this.#destroyExpired()),
         this.#step('pruning', () => this.#prune()),
       ]);
@@ -122,11 +124,12 @@ export class Reconciler implements AsyncDisposable {
   }
 
   async #checkHost(host: HostRow, held: HeldLease): Promise<void> {
-    const { db, hosts, log, clusterTag, intervals } = this.#options;
+    const { db, hosts, environments, log, clusterTag, intervals } = this.#options;
     if (!(await hosts.heartbeat(host, this.#stop.signal))) return;
     const comparison = {
       db,
       hosts,
+      environments,
       log,
       clusterTag,
       tasks: this.#tasks,
@@ -152,6 +155,18 @@ export class Reconciler implements AsyncDisposable {
     const { db, environments } = this.#options;
     for (const row of await abandonedStarts(db.query))
       this.#tasks.start(`env:${row.uid}`, () => environments.giveUpStart(row, 'its start was interrupted'));
+  }
+
+  async #settleAbandonedMoves(): Promise<void> {
+    const { db, environments } = this.#options;
+    for (const { uid } of await abandonedMoves(db.query))
+      this.#tasks.start(`env:${uid}`, () => environments.settle(uid));
+  }
+
+  async #pauseIdle(): Promise<void> {
+    const { db, environments } = this.#options;
+    for (const { uid } of await idle(db.query))
+      this.#tasks.start(`env:${uid}`, () => environments.pause(uid, { onlyIfIdle: true }));
   }
 
   async #destroyExpired(): Promise<void> {

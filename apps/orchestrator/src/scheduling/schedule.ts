@@ -111,6 +111,17 @@ function obstaclesOf(spec: PlacementSpec, host: SchedulableHost): Obstacle[] {
   return found;
 }
 
+/** Why an environment that is paused on this host cannot run there now. Its disk is there already, and no cordon or label matters: it is placed. */
+export function obstacleToResume(
+  spec: Pick<PlacementSpec, 'cpus' | 'ram_mb'>,
+  host: SchedulableHost,
+): string | undefined {
+  if (!host.reachable) return 'is not reachable';
+  const room = free(host);
+  const isFull = spec.cpus > room.cpus || spec.ram_mb > room.ram_mb || room.vm_count < 1;
+  return isFull ? `does not fit ${spec.cpus}CPU/${spec.ram_mb}MB` : undefined;
+}
+
 interface Judged {
   host: SchedulableHost;
   obstacles: Obstacle[];

@@ -1,0 +1,60 @@
+/**
+ * paused -> resuming (committed, its cpus, memory and slot taken in the same transaction) -> the host's VM runs -> running. A full host is
+ * `unavailable` and leaves it paused. Ten at once share one winner.
+ */
+import { AppError } from '@fuse/contract';
+import type { Tx } from '../db/db.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
+import { hostsForPlacement, toSchedulable } from '../hosts/host-store.ts';
+import { obstacleToResume } from '../scheduling/schedule.ts';
+import { rejectionError } from './admission.ts';
+import { driveMove, driveOrWait } from './drive-move.ts';
+import { isGone } from './environment.ts';
+import type { EnvironmentContext } from './environment-context.ts';
+import { environmentByUid, transition, usedByHost } from './environment-store.ts';
+
+export async function resumeEnvironment(
+  context: EnvironmentContext,
+  uid: string,
+  signal: AbortSignal,
+): Promise<EnvironmentRow> {
+  for (;;) {
+    const row = await environmentByUid(context.db.query, uid);
+    if (row === undefined || isGone(row.state)) throw new AppError('not_found', `vm ${row?.id ?? ''} not found`);
+    if (row.state === 'running') return row;
+    if (row.state === 'resuming') {
+      await driveOrWait(context, row, signal);
+      continue;
+    }
+    if (row.state !== 'paused')
+      throw new AppError('conflict', `vm ${row.id} is ${row.state}, not paused`, { details: { state: row.state } });
+    const begun = await context.db.transaction((tx) => beginResume(context, tx, row));
+    const running = begun === undefined ? undefined : await driveMove(context, begun, signal);
+    if (running !== undefined) return running;
+  }
+}
+
+/** Undefined: it changed since it was read. */
+async function beginResume(
+  context: EnvironmentContext,
+  tx: Tx,
+  row: EnvironmentRow,
+): Promise<EnvironmentRow | undefined> {
+  const hosts = await hostsForPlacement(tx, context.hostStaleMs, true); // as every admission: one by one
+  const current = await environmentByUid(tx, row.uid);
+  if (current?.version !== row.version) return undefined; // it may be among those that fill the host
+  const host = hosts.find(({ id }) => id === row.host_id);
+  const used = await usedByHost(tx);
+  const obstacle =
+    host === undefined ? 'is not registered' : obstacleToResume(row, toSchedulable(host, used.get(host.id)));
+  if (obstacle !== undefined) {
+    const hostId = row.host_id ?? '';
+    const message = `vm ${row.id} stays paused: its host "${hostId}" ${obstacle}`;
+    throw rejectionError({ kind: 'no_room', message, reasons: [{ hostId, reason: obstacle }] });
+  }
+  return transition(tx, row, 'resuming', {
+    error: null,
+    lease: { owner: context.owner, ms: context.startLeaseMs },
+    columns: { restore_id: null, restore_snapshot_id: null },
+  });
+}
