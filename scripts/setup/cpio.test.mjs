@@ -18,6 +18,8 @@ describe('cpio archives', () => {
     { path: 'modules' },
     { path: 'modules/00-a.ko', data: Buffer.from([0, 1, 2]) },
     { path: 'modules/01-b.ko', data: Buffer.alloc(0) },
+    { path: 'dev' },
+    { path: 'dev/null', mode: 0o666, device: { major: 1, minor: 3 } },
   ];
 
   it('are laid out as Linux reads them: 110-byte headers, everything on multiples of four', () => {
@@ -35,7 +37,14 @@ describe('cpio archives', () => {
   });
 
   it('are unpacked by cpio', () => {
-    execFileSync('cpio', ['-idm', '--quiet'], { cwd: directory, input: cpioArchive(entries) });
+    expect(execFileSync('cpio', ['-itv', '--quiet'], { input: cpioArchive(entries), encoding: 'utf8' })).toMatch(
+      /^crw-rw-rw- .* 1, +3 .* dev\/null$/m,
+    );
+    // Making a device takes root.
+    execFileSync('cpio', ['-idm', '--quiet', '--nonmatching', 'dev/null'], {
+      cwd: directory,
+      input: cpioArchive(entries),
+    });
     expect(readFileSync(join(directory, 'init'), 'utf8')).toBe('#!/bin/sh\n');
     expect(statSync(join(directory, 'init')).mode & 0o777).toBe(0o755);
     expect(readFileSync(join(directory, 'modules/00-a.ko'))).toEqual(Buffer.from([0, 1, 2]));

@@ -15,7 +15,9 @@ import (
 	"fuse/guest/internal/boot"
 	"fuse/guest/internal/cgroup"
 	"fuse/guest/internal/channel"
+	"fuse/guest/internal/disk"
 	"fuse/guest/internal/exec"
+	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
 	"fuse/guest/internal/protocol"
 	"fuse/guest/internal/reaper"
@@ -79,7 +81,13 @@ func run(logger *log.Logger) error {
 	}
 	protocol.Rehearse()
 	listener := channel.Listen(port, protocol.Greeting, func(err error) { logger.Printf("guest channel: %v", err) })
-	agent := &server.Agent{Execs: registry, Machine: identity.New(machine.Random), Version: version}
+	agent := &server.Agent{
+		Execs:   registry,
+		Machine: identity.New(machine.Random),
+		Hooks:   hooks.New(protocol.RestoredHooksDirectory, registry),
+		Disk:    disk.New(machine.Disk),
+		Version: version,
+	}
 	if err := server.New(agent, logger).Serve(listener); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}

@@ -17,6 +17,8 @@ const deviceWait = 15 * time.Second
 type Machine struct {
 	// Devices is a directory that no path leads to, for device nodes of the agent's own.
 	Devices int
+	// Disk is a directory of the writable file system beneath the root.
+	Disk int
 	// Cgroups is the root of the cgroup tree.
 	Cgroups int
 	// Random is the kernel's generator, to be reseeded.
@@ -44,17 +46,18 @@ func Run() (*Machine, error) {
 	if err := loadModules("/modules"); err != nil {
 		return nil, err
 	}
-	if err := enterRoot(time.Now().Add(deviceWait)); err != nil {
+	disk, err := enterRoot(time.Now().Add(deviceWait))
+	if err != nil {
 		return nil, err
 	}
 	if err := furnish(); err != nil {
 		return nil, err
 	}
-	return hold()
+	return hold(disk)
 }
 
-func hold() (*Machine, error) {
-	m := &Machine{}
+func hold(disk int) (*Machine, error) {
+	m := &Machine{Disk: disk}
 	var err error
 	if m.Devices, err = detachedMount("tmpfs", map[string]string{"size": "64k", "mode": "0700"}); err != nil {
 		return nil, err

@@ -15,33 +15,44 @@ const (
 	deviceDelay = 2 * time.Millisecond
 )
 
-// enterRoot stacks the machine's own disk over the image and makes that the root of everything. The initramfs stays beneath, empty.
-func enterRoot(deadline time.Time) error {
+// enterRoot stacks the machine's own disk over the image and makes that the root of everything. The initramfs stays beneath, empty. The disk
+// may be one that a machine has used before: mounting it replays its journal. It returns a directory of the disk's file system.
+func enterRoot(deadline time.Time) (disk int, err error) {
 	for _, device := range []string{imageDevice, diskDevice} {
 		if err := awaitDevice(device, deadline); err != nil {
-			return err
+			return -1, err
 		}
 	}
 	if err := mountImage("/image"); err != nil {
-		return err
+		return -1, err
 	}
-	disk := mount{source: diskDevice, target: "/disk", kind: "ext4", flags: unix.MS_NOATIME}
-	if err := disk.attach(); err != nil {
-		return err
-	}
-	for _, name := range []string{"/disk/upper", "/disk/work"} {
-		if err := os.MkdirAll(name, 0o755); err != nil {
-			return err
-		}
+	if disk, err = mountDisk("/disk"); err != nil {
+		return -1, err
 	}
 	root := mount{
 		source: "fuse", target: "/root.new", kind: "overlay", flags: unix.MS_NOATIME,
 		data: "lowerdir=/image,upperdir=/disk/upper,workdir=/disk/work",
 	}
 	if err := root.attach(); err != nil {
-		return err
+		return -1, err
 	}
-	return switchRoot(root.target)
+	return disk, switchRoot(root.target)
+}
+
+func mountDisk(target string) (int, error) {
+	if err := (mount{source: diskDevice, target: target, kind: "ext4", flags: unix.MS_NOATIME}).attach(); err != nil {
+		return -1, err
+	}
+	for _, name := range []string{target + "/upper", target + "/work"} {
+		if err := os.MkdirAll(name, 0o755); err != nil {
+			return -1, err
+		}
+	}
+	directory, err := unix.Open(target, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", target, err)
+	}
+	return directory, nil
 }
 
 func awaitDevice(device string, deadline time.Time) error {

@@ -106,9 +106,11 @@ func (e *Exec) awaitLeader(ended <-chan reaper.Status) reaper.Status {
 }
 
 // killAll kills every process of the exec and waits, within a bound, until none is left.
-func (e *Exec) killAll() {
-	e.group.Kill()
-	for deadline := time.Now().Add(emptyWait); e.group.Populated() && time.Now().Before(deadline); {
+func (e *Exec) killAll() { killGroup(e.group) }
+
+func killGroup(group Group) {
+	group.Kill()
+	for deadline := time.Now().Add(emptyWait); group.Populated() && time.Now().Before(deadline); {
 		time.Sleep(emptyDelay)
 	}
 }

@@ -31,21 +31,29 @@ var errLeaderEnded = errors.New("the leader has ended")
 
 var pumpBuffers = sync.Pool{New: func() any { return new([pumpMaxBytes]byte) }}
 
-// pump carries one output pipe into the ring. It goes through three stages: while the leader lives it forwards everything; once finish was
+// sink takes what a pump reads: a ring, or a tail.
+type sink interface {
+	// reserve waits for room and returns how much there is, at most max; one commit follows.
+	reserve(max int) (int, error)
+	// commit takes the payload into the room that was reserved for it; an empty one gives the room back.
+	commit(room int, kind frames.Type, payload []byte)
+}
+
+// pump carries one output pipe into its sink. It goes through three stages: while the leader lives it forwards everything; once finish was
 // called it forwards what the pipe holds at that moment and closes `drained`; then it throws away what background children write,
 // until the last of them is gone.
 type pump struct {
 	kind    frames.Type
 	pipe    int
-	ring    *ring
+	to      sink
 	bytes   int64 // forwarded; read it after drained is closed
 	drained chan struct{}
 	ended   chan struct{} // closed by finish
 }
 
 // startPump takes the pipe over: a descriptor that does not block.
-func startPump(kind frames.Type, pipe int, to *ring) *pump {
-	p := &pump{kind: kind, pipe: pipe, ring: to, drained: make(chan struct{}), ended: make(chan struct{})}
+func startPump(kind frames.Type, pipe int, to sink) *pump {
+	p := &pump{kind: kind, pipe: pipe, to: to, drained: make(chan struct{}), ended: make(chan struct{})}
 	go p.run()
 	return p
 }
@@ -93,7 +101,7 @@ func (p *pump) forward(wait bool, limit int) error {
 	size := pumpFirstBytes
 	state := gathering{interval: gatherFirst}
 	for limit != 0 {
-		room, err := p.ring.reserve(size)
+		room, err := p.to.reserve(size)
 		if err != nil {
 			return err
 		}
@@ -122,7 +130,7 @@ func (p *pump) forward(wait bool, limit int) error {
 func (p *pump) forwardOnce(room, most int, wait bool) (int, error) {
 	for {
 		if wait && p.leaderEnded() {
-			p.ring.commit(room, p.kind, nil)
+			p.to.commit(room, p.kind, nil)
 			return 0, errLeaderEnded
 		}
 		buffer := pumpBuffers.Get().(*[pumpMaxBytes]byte)
@@ -130,12 +138,12 @@ func (p *pump) forwardOnce(room, most int, wait bool) (int, error) {
 		if err == unix.EAGAIN && wait {
 			pumpBuffers.Put(buffer)
 			if _, err := pipesReady().wait(p.pipe, p.ended); err != nil {
-				p.ring.commit(room, p.kind, nil)
+				p.to.commit(room, p.kind, nil)
 				return 0, err
 			}
 			continue
 		}
-		p.ring.commit(room, p.kind, buffer[:n])
+		p.to.commit(room, p.kind, buffer[:n])
 		pumpBuffers.Put(buffer)
 		p.bytes += int64(n)
 		switch {

@@ -111,25 +111,9 @@ func (r *Registry) Start(id string, spec protocol.ExecSpec) (*Exec, error) {
 }
 
 func (r *Registry) launch(e *entry, spec protocol.ExecSpec) (*Exec, error) {
-	c, err := resolve(spec, r.users)
+	p, group, err := r.fork(spec)
 	if err != nil {
 		return nil, err
-	}
-	group, err := r.newGroup()
-	if err != nil {
-		return nil, err
-	}
-	p, err := r.forker.start(c, group, spec.Stdin)
-	if errors.Is(err, unix.ENODEV) { // the guest has removed a cgroup that was made ahead
-		group.Release()
-		if group, err = r.newGroup(); err != nil {
-			return nil, err
-		}
-		p, err = r.forker.start(c, group, spec.Stdin)
-	}
-	if err != nil {
-		group.Release()
-		return nil, startFailure(c, err)
 	}
 	started := newExec(e.id, spec, p, group, r.forker.Reaper, r.budget)
 	go func() {
@@ -137,6 +121,31 @@ func (r *Registry) launch(e *entry, spec protocol.ExecSpec) (*Exec, error) {
 		r.noteEnded(e)
 	}()
 	return started, nil
+}
+
+// fork starts the command in a group of its own.
+func (r *Registry) fork(spec protocol.ExecSpec) (*process, Group, error) {
+	c, err := resolve(spec, r.users)
+	if err != nil {
+		return nil, nil, err
+	}
+	group, err := r.newGroup()
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := r.forker.start(c, group, spec.Stdin)
+	if errors.Is(err, unix.ENODEV) { // the guest has removed a cgroup that was made ahead
+		group.Release()
+		if group, err = r.newGroup(); err != nil {
+			return nil, nil, err
+		}
+		p, err = r.forker.start(c, group, spec.Stdin)
+	}
+	if err != nil {
+		group.Release()
+		return nil, nil, startFailure(c, err)
+	}
+	return p, group, nil
 }
 
 // noteEnded keeps the newest ended execs and forgets the others.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +27,8 @@ const (
 
 const (
 	maxHostnameBytes = 63
+	maxReasonBytes   = 32
+	maxHooksMs       = 60_000
 	machineIDDigits  = 32
 	hexDigits        = "0123456789abcdef"
 	lettersAndDigits = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -36,47 +38,40 @@ const (
 type Machine struct {
 	random *os.File
 
-	mu         sync.Mutex
-	generation int64
+	mu         sync.Mutex   // one identity is taken on after the other
+	generation atomic.Int64 // read by who must not wait
 }
 
 // New needs the kernel's generator open for writing.
 func New(random *os.File) *Machine { return &Machine{random: random} }
 
 // Generation is the number of the last confirmed identity; 0 before the first.
-func (m *Machine) Generation() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.generation
-}
+func (m *Machine) Generation() int64 { return m.generation.Load() }
 
-// Assume takes the identity on. It returns without an error only when all of it is in force.
-func (m *Machine) Assume(id protocol.Identity) (protocol.IdentityConfirmed, error) {
+// Assume takes the identity on. It returns without an error only when all of it is in force. The one that is in force may be taken on again,
+// to set the clock anew.
+func (m *Machine) Assume(id protocol.Identity) error {
 	unixNs, entropy, err := parse(id)
 	if err != nil {
-		return protocol.IdentityConfirmed{}, err
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if id.Generation < m.generation {
-		return protocol.IdentityConfirmed{}, fault.New(fault.Conflict, "generation %d is older than %d, which is in force", id.Generation, m.generation)
+	if inForce := m.Generation(); id.Generation < inForce {
+		return fault.New(fault.Conflict, "generation %d is older than %d, which is in force", id.Generation, inForce)
 	}
 	clock := unix.NsecToTimespec(unixNs)
 	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &clock); err != nil {
-		return protocol.IdentityConfirmed{}, fmt.Errorf("set clock: %w", err)
+		return fmt.Errorf("set clock: %w", err)
 	}
 	if err := reseed(m.random, entropy); err != nil {
-		return protocol.IdentityConfirmed{}, err
+		return err
 	}
 	if err := rename(id); err != nil {
-		return protocol.IdentityConfirmed{}, err
+		return err
 	}
-	m.generation = id.Generation
-	return protocol.IdentityConfirmed{
-		Generation: id.Generation,
-		TimeUnixNs: strconv.FormatInt(time.Now().UnixNano(), 10),
-		Hostname:   id.Hostname,
-	}, nil
+	m.generation.Store(id.Generation)
+	return nil
 }
 
 func parse(id protocol.Identity) (unixNs int64, entropy []byte, err error) {
@@ -96,6 +91,12 @@ func parse(id protocol.Identity) (unixNs int64, entropy []byte, err error) {
 	}
 	if id.Generation <= 0 {
 		return 0, nil, invalid("generation", "must be positive")
+	}
+	if len(id.Reason) > maxReasonBytes || !holdsOnly(id.Reason, lettersAndDigits+"-_") {
+		return 0, nil, invalid("reason", "must be at most 32 lower-case letters, digits, hyphens and underscores")
+	}
+	if id.HooksDeadlineMs < 0 || id.HooksDeadlineMs > maxHooksMs {
+		return 0, nil, invalid("hooks_deadline_ms", "must be 0 to 60000")
 	}
 	return unixNs, entropy, nil
 }

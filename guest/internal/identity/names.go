@@ -16,27 +16,44 @@ import (
 )
 
 const (
-	bootIDFile  = "/run/fuse/boot_id"
-	kernelsOwn  = "/proc/sys/kernel/random/boot_id"
-	runtimeMode = 0o755
+	hostnameFile = "/etc/hostname"
+	hostsFile    = "/etc/hosts"
+	bootIDFile   = "/run/fuse/boot_id"
+	kernelsOwn   = "/proc/sys/kernel/random/boot_id"
+	runtimeMode  = 0o755
 )
+
+var errNotRegular = errors.New("not a regular file")
+
+// copiesOfMachineID are kept by some images beside /etc/machine-id.
+var copiesOfMachineID = []string{"/var/lib/dbus/machine-id", "/run/machine-id"}
 
 // rename puts the machine's names in force everywhere that programs look for them.
 func rename(id protocol.Identity) error {
 	if err := unix.Sethostname([]byte(id.Hostname)); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
+	if err := renameInHosts(hostsFile, nameIn(hostnameFile), id.Hostname); err != nil {
+		return err
+	}
 	for _, file := range []struct{ path, text string }{
-		{"/etc/hostname", id.Hostname + "\n"},
-		{"/etc/hosts", hosts(id.Hostname)},
+		{hostnameFile, id.Hostname + "\n"},
 		{"/etc/machine-id", id.MachineID + "\n"},
-		{"/run/fuse/generation", strconv.FormatInt(id.Generation, 10) + "\n"},
 	} {
 		if err := WriteFile(file.path, file.text); err != nil {
 			return err
 		}
 	}
-	return renewBootID()
+	for _, copied := range copiesOfMachineID {
+		if err := overwriteCopy(copied, id.MachineID+"\n"); err != nil {
+			return err
+		}
+	}
+	if err := renewBootID(); err != nil {
+		return err
+	}
+	// Last: a program that sees the new generation finds everything else new.
+	return replaceFile(protocol.GenerationFile, strconv.FormatInt(id.Generation, 10)+"\n")
 }
 
 // Prepare gives the machine names of its own before the host has given it any, so that all their files exist: taking on an identity later
@@ -49,10 +66,6 @@ func randomHex(size int) string {
 	bytes := make([]byte, size)
 	rand.Read(bytes)
 	return hex.EncodeToString(bytes)
-}
-
-func hosts(hostname string) string {
-	return "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t" + hostname + "\n"
 }
 
 // WriteFile replaces a small file of the guest's, whatever lies there: in place when it is a regular file, so that a full disk does not
@@ -82,7 +95,7 @@ func overwrite(name, text string, flags int) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", name)
+		return fmt.Errorf("%s: %w", name, errNotRegular)
 	}
 	if _, err := file.WriteString(text); err != nil {
 		return err
@@ -91,6 +104,32 @@ func overwrite(name, text string, flags int) error {
 		return file.Truncate(int64(len(text)))
 	}
 	return nil
+}
+
+// replaceFile puts a whole new file in the place of the old one, so that readers see the one or the other and watchers a rename. Where there
+// is no room for a second file, it is written in place.
+func replaceFile(name, text string) error {
+	temporary := name + ".new"
+	if err := WriteFile(temporary, text); err != nil {
+		os.Remove(temporary)
+		return WriteFile(name, text)
+	}
+	if err := os.Rename(temporary, name); err != nil { // a directory lies there
+		os.Remove(temporary)
+		return WriteFile(name, text)
+	}
+	return nil
+}
+
+// overwriteCopy changes a regular file that exists; there need be none, and a link leads to a file that is changed itself.
+func overwriteCopy(name, text string) error {
+	err := overwrite(name, text, 0)
+	for _, nothing := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EISDIR, unix.ENXIO, errNotRegular} {
+		if errors.Is(err, nothing) {
+			return nil
+		}
+	}
+	return err
 }
 
 // renewBootID covers the kernel's boot id, which is drawn once per boot and so shared by all VMs of a template, with one of this machine.

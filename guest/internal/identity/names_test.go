@@ -39,9 +39,63 @@ func TestAFileIsReplacedWhateverLiesThere(t *testing.T) {
 	}
 }
 
-func TestEveryNameOfTheMachineIsInItsHosts(t *testing.T) {
-	want := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tenv-1\n"
-	if got := hosts("env-1"); got != want {
-		t.Errorf("%q", got)
+func TestAGenerationIsReplacedAsAWhole(t *testing.T) {
+	name := t.TempDir() + "/run/generation"
+	for _, text := range []string{"1795977835251\n", "7\n"} {
+		if err := replaceFile(name, text); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(name); err != nil || string(got) != text {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	before, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(name, "8\n"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(name); err != nil || os.SameFile(before, after) {
+		t.Errorf("written in place, %v", err)
+	}
+	if names, err := os.ReadDir(filepath.Dir(name)); err != nil || len(names) != 1 {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
+func TestAGenerationTakesThePlaceOfADirectory(t *testing.T) {
+	name := t.TempDir() + "/generation"
+	if err := os.MkdirAll(name+"/full", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(name, "8\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != "8\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestACopyIsChangedOnlyWhereThereIsOne(t *testing.T) {
+	directory := t.TempDir()
+	file, link := directory+"/machine-id", directory+"/link"
+	for name, plant := range map[string]error{
+		"link": os.Symlink("/etc/nothing", link), "directory": os.Mkdir(directory+"/directory", 0o755), "file": os.WriteFile(file, []byte("old and longer\n"), 0o444),
+	} {
+		if plant != nil {
+			t.Fatalf("%s: %v", name, plant)
+		}
+	}
+	for _, name := range []string{directory + "/none", file + "/none", link, directory + "/directory", file} {
+		if err := overwriteCopy(name, "new\n"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "new\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if names, err := os.ReadDir(directory); err != nil || len(names) != 3 {
+		t.Errorf("%v, %v", names, err)
 	}
 }

@@ -7,6 +7,9 @@ const (
 	Greeting        = "FUSE/1 ready\n"
 	Version         = 1
 	ExecWindowBytes = 1 << 20
+
+	RestoredHooksDirectory = "/etc/fuse/restored.d"
+	GenerationFile         = "/run/fuse/generation"
 )
 
 type Health struct {
@@ -25,12 +28,27 @@ type Identity struct {
 	Hostname      string `json:"hostname"`
 	MachineID     string `json:"machine_id"`
 	Generation    int64  `json:"generation"`
+	// HooksDeadlineMs is for all hooks together; 0: none are run.
+	HooksDeadlineMs int64  `json:"hooks_deadline_ms,omitempty"`
+	Reason          string `json:"reason,omitempty"`
 }
 
 type IdentityConfirmed struct {
-	Generation int64  `json:"generation"`
-	TimeUnixNs string `json:"time_unix_ns"`
-	Hostname   string `json:"hostname"`
+	Generation int64        `json:"generation"`
+	TimeUnixNs string       `json:"time_unix_ns"`
+	Hostname   string       `json:"hostname"`
+	Hooks      []HookResult `json:"hooks,omitempty"`
+}
+
+type HookResult struct {
+	Name     string `json:"name"`
+	ExitCode int    `json:"exit_code"`
+	TimedOut bool   `json:"timed_out"`
+	Output   string `json:"output"`
+}
+
+type Freeze struct {
+	DeadlineMs int64 `json:"deadline_ms"`
 }
 
 type ExecSpec struct {

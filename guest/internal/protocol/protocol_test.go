@@ -47,9 +47,12 @@ func TestBothSidesHaveTheSameConstants(t *testing.T) {
 		Greeting        string `json:"greeting"`
 		Protocol        int    `json:"protocol"`
 		ExecWindowBytes int    `json:"exec_window_bytes"`
+		Hooks           string `json:"restored_hooks_directory"`
+		GenerationFile  string `json:"generation_file"`
 	}
 	golden.Read(t, "constants.json", &want)
-	if want.PortName != PortName || want.Greeting != Greeting || want.Protocol != Version || want.ExecWindowBytes != ExecWindowBytes {
+	if want.PortName != PortName || want.Greeting != Greeting || want.Protocol != Version || want.ExecWindowBytes != ExecWindowBytes ||
+		want.Hooks != RestoredHooksDirectory || want.GenerationFile != GenerationFile {
 		t.Errorf("%+v", want)
 	}
 }

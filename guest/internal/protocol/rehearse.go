@@ -7,7 +7,7 @@ import "encoding/json"
 func Rehearse() {
 	for _, body := range []any{
 		&Health{}, &Identity{}, &IdentityConfirmed{}, &ExecSpec{}, &ExecExit{}, &ExecStatus{}, &ExecList{}, &FileWritten{}, &GlobRequest{},
-		&GlobResult{}, &ErrorBody{},
+		&GlobResult{}, &Freeze{}, &ErrorBody{},
 	} {
 		text, err := json.Marshal(body)
 		if err == nil {

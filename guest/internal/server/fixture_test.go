@@ -16,15 +16,18 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"fuse/guest/internal/accounts"
+	"fuse/guest/internal/disk"
 	"fuse/guest/internal/exec"
 	"fuse/guest/internal/fault"
 	"fuse/guest/internal/frames"
+	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
 	"fuse/guest/internal/protocol"
 	"fuse/guest/internal/reaper"
@@ -92,6 +95,16 @@ type guest struct {
 	*testing.T
 	socket string
 	client *http.Client
+	execs  *exec.Registry
+	disk   *frozenDisk
+}
+
+// frozenDisk is what the kernel was asked to do to the file system: tests freeze none of the machine that they run on.
+type frozenDisk struct{ frozen atomic.Bool }
+
+func (d *frozenDisk) control(request disk.Request) error {
+	d.frozen.Store(request == disk.FreezeRequest)
+	return nil
 }
 
 func newGuest(t *testing.T) *guest {
@@ -108,9 +121,16 @@ func newGuest(t *testing.T) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := New(&Agent{Execs: registry, Machine: identity.New(nil), Version: "test"}, log.New(io.Discard, "", 0))
+	frozen := &frozenDisk{}
+	server := New(&Agent{
+		Execs:   registry,
+		Machine: identity.New(nil),
+		Hooks:   hooks.New(filepath.Join(t.TempDir(), "none"), registry),
+		Disk:    disk.Controlled(frozen.control),
+		Version: "test",
+	}, log.New(io.Discard, "", 0))
 	go server.Serve(listener)
-	g := &guest{T: t, socket: socket, client: newClient(socket)}
+	g := &guest{T: t, socket: socket, client: newClient(socket), execs: registry, disk: frozen}
 	t.Cleanup(func() {
 		_ = family{}.Kill()
 		server.Close()

@@ -49,7 +49,7 @@ func TestAnIdentityIsCheckedWhole(t *testing.T) {
 	g := newGuest(t)
 	good := map[string]any{
 		"time_unix_ns": "1795977835251523843", "entropy_base64": strings.Repeat("AAAA", 21) + "AA==", "hostname": "env-1",
-		"machine_id": strings.Repeat("0", 32), "generation": 1,
+		"machine_id": strings.Repeat("0", 32), "generation": 1, "reason": "fork", "hooks_deadline_ms": 100,
 	}
 	for field, bad := range map[string][]any{
 		"time_unix_ns":   {"", "x", "-1", "99999999999999999999"},
@@ -57,6 +57,9 @@ func TestAnIdentityIsCheckedWhole(t *testing.T) {
 		"hostname":       {"", "-a", "a-", "A", "a.b", "a\nb", strings.Repeat("a", 64)},
 		"machine_id":     {"", strings.Repeat("0", 31), strings.Repeat("G", 32)},
 		"generation":     {0, -1},
+		"reason":         {"a b", "x\n", strings.Repeat("a", 33)},
+
+		"hooks_deadline_ms": {-1, 60_001},
 	} {
 		for _, value := range bad {
 			body := map[string]any{field: value}
@@ -134,6 +137,37 @@ func TestAGlobIsAnswered(t *testing.T) {
 func TestSyncFlushes(t *testing.T) {
 	if code, text := newGuest(t).do("POST", "/v1/sync", nil); code != 204 {
 		t.Errorf("%d %s", code, text)
+	}
+}
+
+func TestAFreezeIsThawedByAsking(t *testing.T) {
+	g := newGuest(t)
+	for range 2 {
+		for _, frozen := range []bool{true, false} {
+			path := map[bool]string{true: "/v1/freeze", false: "/v1/thaw"}[frozen]
+			for range 2 {
+				if code, text := g.do("POST", path, map[string]int{"deadline_ms": 60_000}); code != 204 || g.disk.frozen.Load() != frozen {
+					t.Errorf("%s: %d %s, frozen: %v", path, code, text, g.disk.frozen.Load())
+				}
+			}
+		}
+	}
+	for _, deadline := range []any{0, -1, 60_001} {
+		if got := g.refused(fault.InvalidArgument, "POST", "/v1/freeze", map[string]any{"deadline_ms": deadline}); got.Details["field"] != "deadline_ms" {
+			t.Errorf("%+v", got)
+		}
+	}
+	g.refused(fault.InvalidArgument, "POST", "/v1/freeze", nil)
+}
+
+func TestAnIdentityEndsAFreeze(t *testing.T) {
+	g := newGuest(t)
+	if code, text := g.do("POST", "/v1/freeze", map[string]int{"deadline_ms": 60_000}); code != 204 {
+		t.Fatalf("%d %s", code, text)
+	}
+	g.refused(fault.InvalidArgument, "POST", "/v1/identity", map[string]any{})
+	if g.disk.frozen.Load() {
+		t.Error("frozen")
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/url"
 
+	"fuse/guest/internal/disk"
 	"fuse/guest/internal/exec"
 	"fuse/guest/internal/fault"
+	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
 	"fuse/guest/internal/protocol"
 )
@@ -29,6 +31,8 @@ const (
 type Agent struct {
 	Execs   *exec.Registry
 	Machine *identity.Machine
+	Hooks   *hooks.Hooks
+	Disk    *disk.Disk
 	Version string
 }
 
@@ -71,6 +75,8 @@ func (a *Agent) routes() http.Handler {
 	handle("GET /v1/files", a.getFile)
 	handle("POST /v1/glob", a.glob)
 	handle("POST /v1/sync", a.sync)
+	handle("POST /v1/freeze", a.freeze)
+	handle("POST /v1/thaw", a.thaw)
 	handle("/", func(_ http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.RouteNotFound, "no route %s %s", r.Method, r.URL.Path)
 	})

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import {
   EXEC_WINDOW_BYTES,
   ExecSpec,
+  GENERATION_FILE,
   GUEST_GREETING,
   GUEST_PORT_NAME,
   GUEST_PROTOCOL,
@@ -18,6 +19,7 @@ import {
   GuestHealth,
   GuestIdentity,
   GuestIdentityConfirmed,
+  RESTORED_HOOKS_DIRECTORY,
 } from './guest.ts';
 
 const Vector = z.object({ name: z.string(), type: z.number(), payload_hex: z.string(), frame_hex: z.string() });
@@ -99,6 +101,8 @@ describe('golden bodies', () => {
       greeting: GUEST_GREETING,
       protocol: GUEST_PROTOCOL,
       exec_window_bytes: EXEC_WINDOW_BYTES,
+      restored_hooks_directory: RESTORED_HOOKS_DIRECTORY,
+      generation_file: GENERATION_FILE,
     });
   });
 });
