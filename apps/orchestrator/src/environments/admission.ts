@@ -5,10 +5,16 @@ import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { hostsForPlacement, toSchedulable } from '../hosts/host-store.ts';
 import type { Placement, PlacementSpec, Rejection } from '../scheduling/placement.ts';
-import { schedule } from '../scheduling/schedule.ts';
+import { obstacleToResume, schedule } from '../scheduling/schedule.ts';
 import { effectiveSpec } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { environmentById, insertEnvironment, type Lifetime, usedByHost } from './environment-store.ts';
+import {
+  environmentById,
+  environmentByUid,
+  insertEnvironment,
+  type Lifetime,
+  usedByHost,
+} from './environment-store.ts';
 
 export interface Seed {
   snapshotId: string;
@@ -77,6 +83,27 @@ export async function place(
     hosts.map((host) => toSchedulable(host, used.get(host.id))),
     context.placementPolicy,
   );
+}
+
+/**
+ * Before the compare-and-set that takes `row` out of `paused`, in its transaction: throws `unavailable` when its host has no room for its cpus,
+ * memory and slot. Says nothing when the row changed since it was read: it may itself be what fills the host, and the compare-and-set fails.
+ */
+export async function requireRoomToResume(
+  context: Pick<EnvironmentContext, 'hostStaleMs'>,
+  tx: Tx,
+  row: EnvironmentRow,
+): Promise<void> {
+  const hosts = await hostsForPlacement(tx, context.hostStaleMs, true);
+  if ((await environmentByUid(tx, row.uid))?.version !== row.version) return;
+  const host = hosts.find(({ id }) => id === row.host_id);
+  const used = await usedByHost(tx);
+  const obstacle =
+    host === undefined ? 'is not registered' : obstacleToResume(row, toSchedulable(host, used.get(host.id)));
+  if (obstacle === undefined) return;
+  const hostId = row.host_id ?? '';
+  const message = `vm ${row.id} stays paused: its host "${hostId}" ${obstacle}`;
+  throw rejectionError({ kind: 'no_room', message, reasons: [{ hostId, reason: obstacle }] });
 }
 
 const TASK_CONFLICT = 'task_assigned';

@@ -5,13 +5,11 @@
 import { AppError } from '@fuse/contract';
 import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
-import { hostsForPlacement, toSchedulable } from '../hosts/host-store.ts';
-import { obstacleToResume } from '../scheduling/schedule.ts';
-import { rejectionError } from './admission.ts';
+import { requireRoomToResume } from './admission.ts';
 import { driveMove, driveOrWait } from './drive-move.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { environmentByUid, transition, usedByHost } from './environment-store.ts';
+import { environmentByUid, transition } from './environment-store.ts';
 
 export async function resumeEnvironment(
   context: EnvironmentContext,
@@ -40,18 +38,7 @@ async function beginResume(
   tx: Tx,
   row: EnvironmentRow,
 ): Promise<EnvironmentRow | undefined> {
-  const hosts = await hostsForPlacement(tx, context.hostStaleMs, true); // as every admission: one by one
-  const current = await environmentByUid(tx, row.uid);
-  if (current?.version !== row.version) return undefined; // it may be among those that fill the host
-  const host = hosts.find(({ id }) => id === row.host_id);
-  const used = await usedByHost(tx);
-  const obstacle =
-    host === undefined ? 'is not registered' : obstacleToResume(row, toSchedulable(host, used.get(host.id)));
-  if (obstacle !== undefined) {
-    const hostId = row.host_id ?? '';
-    const message = `vm ${row.id} stays paused: its host "${hostId}" ${obstacle}`;
-    throw rejectionError({ kind: 'no_room', message, reasons: [{ hostId, reason: obstacle }] });
-  }
+  await requireRoomToResume(context, tx, row);
   return transition(tx, row, 'resuming', {
     error: null,
     lease: { owner: context.owner, ms: context.startLeaseMs },

@@ -1,0 +1,107 @@
+/** For tests: what orchestrator processes have without their HTTP, over one database with one test host. */
+import { createLogger, type Logger, newId, systemClock } from '@fuse/runtime';
+import type { Db } from '../db/db.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
+import { type Engine, openTestDb, type TestDb } from '../db/test-database.ts';
+import type { Admission } from '../environments/admission.ts';
+import { EnvironmentService } from '../environments/environment-service.ts';
+import { environmentByUid } from '../environments/environment-store.ts';
+import { HostDirectory } from '../hosts/host-directory.ts';
+import { HostService } from '../hosts/host-service.ts';
+import { TestHost, type TestHostOptions } from '../hosts/test-host.ts';
+import { defaultIntervals, Reconciler } from './reconciler.ts';
+
+export const TAG = 'cluster-of-this-test';
+const log: Logger = createLogger({ name: 'test', level: process.env.FUSE_TEST_LOG ?? 'silent' });
+
+/** What one orchestrator process has, without its HTTP. */
+export class Replica implements AsyncDisposable {
+  readonly owner = newId('orch');
+  readonly hosts: HostDirectory;
+  readonly environments: EnvironmentService;
+  readonly reconciler: Reconciler;
+
+  constructor(db: Db, intervals: Partial<typeof defaultIntervals> = {}) {
+    this.hosts = new HostDirectory(db, log);
+    this.environments = new EnvironmentService({
+      db,
+      hosts: this.hosts,
+      log,
+      clusterTag: TAG,
+      vmPrefix: 'fuse-',
+      owner: this.owner,
+      placementPolicy: 'spread',
+      hostStaleMs: 30_000,
+      startLeaseMs: 300,
+      hostRetryMs: 100,
+    });
+    this.reconciler = new Reconciler({
+      db,
+      hosts: this.hosts,
+      environments: this.environments,
+      log,
+      clock: systemClock,
+      clusterTag: TAG,
+      owner: this.owner,
+      intervals: {
+        ...defaultIntervals,
+        leaseMs: 500,
+        missingGraceMs: 200,
+        orphanGraceMs: 300,
+        pruneEveryMs: 0,
+        ...intervals,
+      },
+    });
+  }
+
+  async reconcile(): Promise<boolean> {
+    const led = await this.reconciler.cycle();
+    await this.reconciler.settled();
+    return led;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.reconciler[Symbol.asyncDispose]();
+    await this.hosts[Symbol.asyncDispose]();
+  }
+}
+
+export interface Scene extends AsyncDisposable {
+  test: TestDb;
+  db: Db;
+  host: TestHost;
+  replica(intervals?: Partial<typeof defaultIntervals>): Replica;
+  admit(taskId: string, env?: EnvironmentService, more?: Partial<Admission>): Promise<EnvironmentRow>;
+  state(uid: string): Promise<string | undefined>;
+}
+
+export async function openScene(engine: Engine, options: TestHostOptions = {}): Promise<Scene> {
+  const test = await openTestDb(engine);
+  const host = await TestHost.start(options);
+  await new HostService(test.db).register({ id: 'host-1', url: host.url, token: host.token });
+  const replicas: Replica[] = [];
+  const replica = (intervals: Partial<typeof defaultIntervals> = {}) => {
+    const made = new Replica(test.another(), intervals);
+    replicas.push(made);
+    return made;
+  };
+  return {
+    test,
+    db: test.db,
+    host,
+    replica,
+    async admit(taskId, environments = replica().environments, more = {}) {
+      const admitted = await test.db.transaction((tx) =>
+        environments.admit(tx, { tenantId: 'default', taskId, spec: {}, env: {}, ...more }),
+      );
+      if (admitted.kind !== 'admitted') throw new Error(admitted.message);
+      return admitted.environment;
+    },
+    state: async (uid) => (await environmentByUid(test.db.query, uid))?.state,
+    [Symbol.asyncDispose]: async () => {
+      for (const made of replicas) await made[Symbol.asyncDispose]();
+      await host[Symbol.asyncDispose]();
+      await test[Symbol.asyncDispose]();
+    },
+  };
+}
