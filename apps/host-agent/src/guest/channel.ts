@@ -10,7 +10,7 @@ import type { Vmm } from '../vmm/driver.ts';
 import { readGreeting } from './greeting.ts';
 import { JsStream } from './js-stream.ts';
 
-const FIRST_GREETING_MS = 1_000;
+const FIRST_GREETING_MS = 250;
 const MAX_GREETING_MS = 8_000;
 /** The guest needs a moment to notice that the host went away. */
 const ABSENCE_MS = 20;

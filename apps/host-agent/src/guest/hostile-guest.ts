@@ -34,6 +34,7 @@ export class HostileGuest implements AsyncDisposable {
       pause: unused,
       resume: unused,
       snapshot: unused,
+      capture: unused,
       destroy: unused,
       openGuestChannel: () => connectUnixSocket(directory, 'guest.sock'),
     };

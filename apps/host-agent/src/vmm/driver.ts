@@ -37,10 +37,18 @@ export interface BootSpec extends MachineSpec {
   consolePath?: string;
 }
 
+/** Files of one instant of a VM, its memory in two parts. */
+export interface CaptureFiles extends SnapshotFiles {
+  /** What it wrote since it was started, as a memory layer (snapshots/memory/layer-file.ts) over `memoryPath`: another name of the file that it runs on. */
+  layerPath: string;
+}
+
 export interface RestoreSpec extends MachineSpec {
   kernelPath: string;
   initramfsPath: string;
   snapshot: SnapshotFiles;
+  /** Memory layers over the snapshot's memory file, oldest first. The VM reads them while it starts, and has their pages to itself. */
+  layerPaths?: readonly string[];
 }
 
 export interface VmmExit {
@@ -62,6 +70,11 @@ export interface Vmm {
    * memory with its own dirty pages over it.
    */
   snapshot(files: SnapshotFiles, signal?: AbortSignal): Promise<void>;
+  /**
+   * Memory and devices of a *paused* VM that does not run on shared memory, into files that do not exist. Fast, since the VM stands still meanwhile: nothing is
+   * flushed. What is left of a failure is the caller's to remove.
+   */
+  capture(files: CaptureFiles, signal?: AbortSignal): Promise<void>;
   /** A new raw connection to the guest's port; the earlier one, if any, is closed. No greeting has been read. */
   openGuestChannel(signal?: AbortSignal): Promise<Duplex>;
   /** Ends the process for good and waits until it is gone. Idempotent; works in every state, hung VMMs included. */

@@ -18,7 +18,8 @@ export const GUEST_SOCKET = 'guest.sock';
 export const MEMORY_FILE = 'memory';
 export const LOG_FILE = 'vmm.log';
 /** The inherited descriptor of the device state. */
-export const DEVICE_STATE_FD = 3;
+const DEVICE_STATE_FD = 3;
+export const DEVICE_STATE_URI = `fd:${DEVICE_STATE_FD}`;
 
 /**
  * TCG keeps translated code, up to this much for each VM; beyond it starts afresh. Unbounded it would take a GiB of the host's memory for a
@@ -129,9 +130,9 @@ export function bootArguments(machine: QemuMachine, kernel: QemuKernel): string[
   ];
 }
 
-/** No kernel: it is in the memory file, and loading it again would cost its 50 MB. */
+/** No kernel: it is in the memory file, and loading it again would cost its 50 MB. Devices are loaded once QMP asks for it. */
 export function restoreArguments(machine: QemuMachine): string[] {
-  return [...machineArguments(machine), '-incoming', `fd:${DEVICE_STATE_FD}`];
+  return [...machineArguments(machine), '-incoming', 'defer'];
 }
 
 /** Boots a kernel with nothing beside it, which ends in its panic and so in the end of QEMU. */

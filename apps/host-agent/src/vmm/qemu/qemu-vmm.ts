@@ -5,13 +5,16 @@ import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';
 import { sleep, withDeadline } from '@fuse/runtime';
-import type { SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
+import { applyLayers } from '../apply-layers.ts';
+import { captureMemory } from '../capture-memory.ts';
+import type { CaptureFiles, SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
+import { linkFile } from '../link-file.ts';
 import { boundFile, readTail } from '../log-file.ts';
 import { writeDirtyPages } from '../private-memory.ts';
 import type { VmmProcess } from '../process.ts';
 import { copySparse, flushDirectoryOf, flushFile } from '../sparse-copy.ts';
 import { connectUnixSocket } from '../unix-socket.ts';
-import { GUEST_SOCKET, LOG_FILE, MEMORY_FILE, QMP_SOCKET } from './command-line.ts';
+import { DEVICE_STATE_URI, GUEST_SOCKET, LOG_FILE, MEMORY_FILE, QMP_SOCKET } from './command-line.ts';
 import { type Qmp, withQmp } from './qmp.ts';
 
 const COMMAND_DEADLINE_MS = 30_000;
@@ -19,6 +22,8 @@ const LOG_BOUND_BYTES = 1_048_576;
 const LOG_LOOK_MS = 5_000;
 const SOCKET_POLL_MS = 2;
 const STATUS_POLL_MS = 1;
+/** A guest that was captured in mid-conversation must see that the host has gone before the next connection comes. */
+const ABSENCE_MS = 25;
 
 export interface QemuVmmOptions {
   directory: string;
@@ -70,11 +75,14 @@ export class QemuVmm implements Vmm {
     }, signal);
   }
 
+  async capture({ memoryPath, devicePath, layerPath }: CaptureFiles, signal?: AbortSignal): Promise<void> {
+    await this.#saveDevices(devicePath, signal);
+    await linkFile(this.#memoryPath, memoryPath);
+    await captureMemory({ pid: this.pid, memoryPath, layerPath }, signal);
+  }
+
   async snapshot(files: SnapshotFiles, signal?: AbortSignal): Promise<void> {
-    await this.#command(async (qmp) => {
-      await expectStatus(qmp, 'paused');
-      await qmp.execute('xen-save-devices-state', { filename: files.devicePath });
-    }, signal);
+    await this.#saveDevices(files.devicePath, signal);
     if (!(await this.#memoryIs(files.memoryPath))) await this.#copyMemory(files.memoryPath, signal);
     for (const path of [files.devicePath, files.memoryPath]) {
       await flushFile(path);
@@ -101,8 +109,15 @@ export class QemuVmm implements Vmm {
     await this.exited;
   }
 
-  /** Waits until QEMU, just spawned, has loaded what it was started with and the guest runs. */
-  async running(deadlineMs: number, signal?: AbortSignal): Promise<void> {
+  /**
+   * Waits until QEMU, just spawned, has loaded what it was started with and the guest runs. A restored one gets the layers over its
+   * memory before its devices are loaded: they look into it.
+   */
+  async running(
+    deadlineMs: number,
+    restoring?: { layerPaths: readonly string[] },
+    signal?: AbortSignal,
+  ): Promise<void> {
     await withDeadline(
       deadlineMs,
       'start of QEMU',
@@ -110,12 +125,17 @@ export class QemuVmm implements Vmm {
         await this.#socketExists(inner);
         await this.#command(
           async (qmp) => {
+            if (restoring !== undefined) {
+              await applyLayers({ pid: this.pid, memoryPath: this.#memoryPath, ...restoring }, inner);
+              await qmp.execute('migrate-incoming', { uri: DEVICE_STATE_URI });
+            }
             let status = await qmp.status();
             for (; status === 'inmigrate' || status === 'prelaunch'; status = await qmp.status())
               await sleep(STATUS_POLL_MS, inner);
             // Loaded and not started: QEMU could not take a disk, and says why in its log.
             if (status !== 'running')
               throw new AppError('unavailable', `QEMU is ${status}: ${(await this.#logTail()).trim()}`);
+            if (restoring !== undefined && restoring.layerPaths.length > 0) await sleep(ABSENCE_MS, inner);
           },
           inner,
           deadlineMs,
@@ -123,6 +143,17 @@ export class QemuVmm implements Vmm {
       },
       signal,
     );
+  }
+
+  get #memoryPath(): string {
+    return join(this.#directory, MEMORY_FILE);
+  }
+
+  #saveDevices(devicePath: string, signal?: AbortSignal): Promise<void> {
+    return this.#command(async (qmp) => {
+      await expectStatus(qmp, 'paused');
+      await qmp.execute('xen-save-devices-state', { filename: devicePath });
+    }, signal);
   }
 
   #logTail(): Promise<string> {
@@ -146,13 +177,13 @@ export class QemuVmm implements Vmm {
 
   /** A VM booted on a shared file has its memory there; `memory` in its directory is then that file. */
   async #memoryIs(path: string): Promise<boolean> {
-    const own = await stat(join(this.#directory, MEMORY_FILE), { bigint: true });
+    const own = await stat(this.#memoryPath, { bigint: true });
     const other = await stat(path, { bigint: true }).catch(() => undefined);
     return other !== undefined && own.ino === other.ino && own.dev === other.dev;
   }
 
   async #copyMemory(to: string, signal?: AbortSignal): Promise<void> {
-    const parent = join(this.#directory, MEMORY_FILE);
+    const parent = this.#memoryPath;
     await copySparse(parent, to, signal);
     const target = await open(to, constants.O_WRONLY);
     try {
