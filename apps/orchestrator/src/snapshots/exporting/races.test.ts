@@ -1,5 +1,6 @@
 /** Exports, deletions and collectors over the same few chunks, each on connections of its own: only PostgreSQL has races. */
 import type { ObjectStore } from '@fuse/object-store';
+import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Db } from '../../db/db.ts';
 import { openTestDb, type TestDb } from '../../db/test-database.ts';
@@ -10,9 +11,9 @@ import { chunkBytes, insertSnapshot, openTestStore, sumOf } from './exporting-te
 import { deleteReleased, releaseExport } from './release-export.ts';
 import { sweepStore } from './sweep-store.ts';
 
-const WORKERS = 6;
-const ROUNDS = 30;
-const names = Array.from({ length: 12 }, (_, index) => `chunk-${index}`);
+const WORKERS = 8;
+const ROUNDS = 40;
+const names = Array.from({ length: 4 }, (_, index) => `chunk-${index}`);
 const nameOf = new Map(names.map((name) => [sumOf(name), name]));
 const signal = new AbortController().signal;
 
@@ -59,8 +60,8 @@ describe('exports and collectors of the same chunks', () => {
       const db = test.another({ maxConnections: 2 });
       const own: { id: string; wanted: string[] }[] = [];
       for (let round = 0; round < ROUNDS; round += 1) {
-        const from = (worker * 5 + round * 7) % names.length;
-        const wanted = [0, 1, 2, 3].map((step) => names[(from + step * (1 + (round % 3))) % names.length] ?? '');
+        const from = (worker + round * 3) % names.length;
+        const wanted = [0, 1].map((step) => names[(from + step * (1 + (round % 3))) % names.length] ?? '');
         own.push({ id: await exportOne(db, `worker-${worker}`, wanted), wanted });
         await expectWhole(wanted);
         if (own.length < 2) continue;
@@ -89,4 +90,48 @@ describe('exports and collectors of the same chunks', () => {
     for await (const { key } of store.list(CHUNK_PREFIX)) left.push(key);
     expect(left).toEqual([]);
   }, 120_000);
+
+  it('make an export wait for a chunk that is being deleted, and upload it again', async () => {
+    const { store } = held;
+    const { db } = test;
+    const gone = await exportOne(db, 'gone', ['chunk-0']);
+    await db.transaction((tx) => releaseExport(tx, gone));
+    let deleting: () => void = () => {};
+    const underWay = new Promise<void>((resolve) => {
+      deleting = resolve;
+    });
+    let goOn: () => void = () => {};
+    const slow = Object.create(store, {
+      delete: {
+        value: async (key: string) => {
+          deleting();
+          await new Promise<void>((resolve) => {
+            goOn = resolve;
+          });
+          return store.delete(key);
+        },
+      },
+    }) as ObjectStore; // all else is the store's own
+    const collected = collectChunks({ db: test.another(), objectStore: slow });
+    await underWay;
+    let isExported = false;
+    const exported = exportOne(test.another(), 'waiting', ['chunk-0']).then((id) => {
+      isExported = true;
+      return id;
+    });
+    await expect.poll(() => lockWaiters(db)).toBeGreaterThan(0);
+    expect(isExported).toBe(false);
+    goOn();
+    expect(await collected).toMatchObject({ objects: 1 });
+    await exported;
+    await expectWhole(['chunk-0']);
+  });
 });
+
+async function lockWaiters(db: Db): Promise<number> {
+  const { rows } = await sql<{ waiting: number }>`
+    select count(*) as waiting from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`.execute(
+    db.query,
+  );
+  return rows[0]?.waiting ?? 0;
+}
