@@ -8,16 +8,15 @@
  * answers, `running` the guest runs, `greeting` the guest's first bytes, `command` the command's exit; `again` is the same command once more, by
  * itself; `cpu` is QEMU's processor time up to `command`, which a busy machine does not stretch.
  */
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { link, mkdir, mkdtemp, open, readdir, readFile, rm } from 'node:fs/promises';
 import { connect as connectHttp2 } from 'node:http2';
 import { connect } from 'node:net';
 import { cpus, homedir } from 'node:os';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
+import { parseArgs, promisify } from 'node:util';
 import { imageNamed, loadAssets } from '../apps/host-agent/dist/images/assets.js';
 import { Templates } from '../apps/host-agent/dist/templates/templates.js';
-import { copyWritableDisk } from '../apps/host-agent/dist/vmm/machine-disk.js';
 import {
   GUEST_SOCKET,
   MEMORY_FILE,
@@ -79,7 +78,7 @@ async function measure(directory) {
   };
   const writableDiskPath = join(directory, 'writable.img');
   await Promise.all([
-    copyWritableDisk(template.diskPath, writableDiskPath),
+    promisify(execFile)('cp', ['--reflink=auto', '--sparse=auto', template.diskPath, writableDiskPath]),
     link(template.snapshot.memoryPath, join(directory, MEMORY_FILE)),
   ]);
   mark('disk');

@@ -11,6 +11,7 @@ import { connectGuest } from './guest/guest-client.ts';
 import { createHttpServer } from './http/server.ts';
 import { loadAssets } from './images/assets.ts';
 import { Templates } from './templates/templates.ts';
+import { openSpawner } from './vmm/children.ts';
 import { openQemuDriver } from './vmm/qemu/qemu-driver.ts';
 import { capacityReport, measureStorageGb } from './vms/capacity.ts';
 import { lockDataDirectory } from './vms/data-lock.ts';
@@ -42,6 +43,7 @@ export async function createHostAgent(
   try {
     await mkdir(config.dataDirectory, { recursive: true, mode: 0o700 });
     disposables.add('data lock', await lockDataDirectory(config.dataDirectory));
+    disposables.add('spawner', openSpawner(log));
     const assets = await loadAssets(config.assetsManifestPath);
     const store = shared ?? disposables.add('object store', await openObjectStore(config.objectStore));
     await store.check();

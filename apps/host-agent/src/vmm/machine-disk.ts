@@ -5,10 +5,9 @@
  * or checks it. Leaving it out saves nothing that can be measured (500 small files, a flush, 64 MiB of zeros: the same). The file is zero
  * from the start, so nothing needs to be zeroed, neither now nor by the guest's kernel later.
  */
-import { execFile } from 'node:child_process';
 import { open, rm } from 'node:fs/promises';
-import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
+import { runProgram } from './children.ts';
 import { copySparse, stderrOf } from './sparse-copy.ts';
 
 const JOURNAL_MIB = 16;
@@ -30,10 +29,7 @@ export async function createWritableDisk(path: string, storageGb: number, signal
     path,
   ];
   try {
-    await promisify(execFile)('mkfs.ext4', options, {
-      env: { PATH: '/usr/sbin:/sbin:/usr/bin:/bin', LC_ALL: 'C' },
-      ...(signal === undefined ? {} : { signal }),
-    });
+    await runProgram('mkfs.ext4', options, { path: '/usr/sbin:/sbin:/usr/bin:/bin', signal });
   } catch (cause) {
     await rm(path, { force: true });
     signal?.throwIfAborted();

@@ -3,17 +3,19 @@
  * given to another process since is never signalled. Its identity lies in `vmm.json` in the VM's directory; between spawn and that write
  * only the working directory tells whose it is, which is why it is always the VM's directory.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { readdir, readFile, readlink, realpath, rename, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { AppError } from '@fuse/contract';
-import { sleep } from '@fuse/runtime';
+import { DeadlineError, sleep, withDeadline } from '@fuse/runtime';
 import { z } from 'zod';
+import { startChild } from './children.ts';
+import { type ChildStdio, SpawnerLost, type StartedChild } from './spawner.ts';
 
 const IDENTITY_FILE = 'vmm.json';
 const ADOPTED_POLL_MS = 250;
 const KILL_POLL_MS = 2;
 const KILL_DEADLINE_MS = 15_000;
+const REPORT_DEADLINE_MS = 2_000;
 
 const ProcessIdentity = z.object({
   pid: z.number().int().positive(),
@@ -40,61 +42,64 @@ export function hostBootId(): Promise<string> {
 export class VmmProcess {
   readonly exited: Promise<ProcessEnd>;
   readonly #identity: ProcessIdentity;
-  /** Undefined when the process was adopted. */
-  readonly #child: ChildProcess | undefined;
   #end: (end: ProcessEnd) => void = () => {};
+  /** Whether somebody will say how it ends. */
+  #isReported: boolean;
 
-  private constructor(identity: ProcessIdentity, own?: { child: ChildProcess; exited: Promise<ProcessEnd> }) {
+  /** `child` when it is the spawner's, which reports how it ends; an adopted one is watched. */
+  private constructor(identity: ProcessIdentity, child?: StartedChild) {
     this.#identity = identity;
-    this.#child = own?.child;
     this.exited = new Promise((resolve) => {
       this.#end = resolve;
     });
-    if (own === undefined) this.#watch();
-    else void own.exited.then((end) => this.#end(end));
+    this.#isReported = child !== undefined;
+    if (child === undefined) this.#watch();
+    else
+      child.ended.then(
+        ({ code, signal }) => this.#end({ code, signal }),
+        () => {
+          this.#isReported = false;
+          this.#watch();
+        },
+      );
   }
 
   get pid(): number {
     return this.#identity.pid;
   }
 
-  /** Starts `program` as a session of its own, so that it outlives us. `stdio[0..2]` and further inherited descriptors are given by number. */
+  /** Starts `program` as a session of its own, so that it outlives us. */
   static async spawn(options: {
     program: string;
     args: readonly string[];
     directory: string;
-    stdio: readonly ('ignore' | number)[];
+    /** Descriptors from 0 on. */
+    stdio: readonly Exclude<ChildStdio, 'pipe'>[];
   }): Promise<VmmProcess> {
-    const child = spawn(options.program, options.args, {
-      cwd: options.directory,
-      detached: true,
-      stdio: [...options.stdio],
-      env: {},
-    });
-    const exited = new Promise<ProcessEnd>((resolve) => {
-      child.once('exit', (code, signal) => resolve({ code, signal }));
-    });
-    await new Promise<void>((resolve, reject) => {
-      child.once('spawn', resolve);
-      child.once('error', (cause) =>
-        reject(new AppError('unavailable', `cannot start ${options.program}: ${cause.message}`, { cause })),
-      );
-    });
-    child.unref();
-    const pid = child.pid;
-    const stat = pid === undefined ? undefined : await readStat(pid);
-    if (pid === undefined || stat === undefined) {
-      throw new AppError('unavailable', `${basename(options.program)} ended at once`);
-    }
-    const identity = { pid, startTicks: stat.startTicks, bootId: await hostBootId(), program: options.program };
-    const started = new VmmProcess(identity, { child, exited });
+    const { program, args, directory, stdio } = options;
+    const child = await startChild({ program, args, cwd: directory, env: {}, session: true, stdio }).catch(
+      async (cause: Error) => {
+        if (cause instanceof SpawnerLost) await VmmProcess.#endOrphan(directory, program);
+        throw new AppError('unavailable', `cannot start ${program}: ${cause.message}`, { cause });
+      },
+    );
+    const stat = await readStat(child.pid);
+    if (stat === undefined) throw new AppError('unavailable', `${basename(program)} ended at once`);
+    const identity = { pid: child.pid, startTicks: stat.startTicks, bootId: await hostBootId(), program };
+    const started = new VmmProcess(identity, child);
     try {
-      await writeIdentity(options.directory, identity);
+      await writeIdentity(directory, identity);
     } catch (error) {
       await started.kill();
       throw error;
     }
     return started;
+  }
+
+  /** The spawner may have started it before it could say so. */
+  static async #endOrphan(directory: string, program: string): Promise<void> {
+    const orphan = await findByDirectory(directory, basename(program));
+    if (orphan !== undefined) await new VmmProcess(orphan).kill();
   }
 
   /** The process of this directory if it still runs. `programName` guards against a recycled identity file. */
@@ -113,12 +118,15 @@ export class VmmProcess {
       if (waitedMs === 0) signalIfThere(this.pid);
       await sleep(KILL_POLL_MS);
     }
-    if (this.#child === undefined) this.#end(UNKNOWN_END);
-    this.#child?.ref();
-    await this.exited;
+    try {
+      if (this.#isReported) await withDeadline(REPORT_DEADLINE_MS, 'report of its end', () => this.exited);
+    } catch (error) {
+      if (!(error instanceof DeadlineError)) throw error; // a hung spawner: it is gone all the same
+    }
+    this.#end(UNKNOWN_END);
   }
 
-  /** Not our child, so the kernel tells nobody here when it ends: looked at a few times a second, without keeping us alive. */
+  /** Nobody tells us when it ends: looked at a few times a second, without keeping us alive. */
   #watch(): void {
     const again = () => void setTimeout(() => this.#watch(), ADOPTED_POLL_MS).unref();
     runs(this.#identity).then((running) => (running ? again() : this.#end(UNKNOWN_END)), again);

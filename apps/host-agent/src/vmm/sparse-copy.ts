@@ -1,20 +1,14 @@
 /** Copies of sparse files that stay sparse, and flushing what a success was promised for. */
-import { execFile } from 'node:child_process';
 import { open } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
-
-const run = promisify(execFile);
+import { runProgram } from './children.ts';
 
 /** `to` must not exist. A reflink where the file system has it, otherwise a copy of the data extents alone. */
 export async function copySparse(from: string, to: string, signal?: AbortSignal): Promise<void> {
   await (await open(to, 'wx', 0o600)).close();
   try {
-    await run('cp', ['--reflink=auto', '--sparse=auto', '--', from, to], {
-      env: { PATH: '/usr/bin:/bin', LC_ALL: 'C' },
-      ...(signal === undefined ? {} : { signal }),
-    });
+    await runProgram('cp', ['--reflink=auto', '--sparse=auto', '--', from, to], { path: '/usr/bin:/bin', signal });
   } catch (cause) {
     signal?.throwIfAborted();
     throw new AppError('unavailable', `cannot copy ${from} to ${to}: ${stderrOf(cause)}`, { cause });

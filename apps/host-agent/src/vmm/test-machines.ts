@@ -15,6 +15,7 @@ import type { ExecConversation, Guest } from '../guest/guest.ts';
 import { connectGuest } from '../guest/guest-client.ts';
 import { type Assets, type ImageAsset, imageNamed, loadAssets } from '../images/assets.ts';
 import { type Template, Templates } from '../templates/templates.ts';
+import { endSpawner } from './children.ts';
 import type { BootSpec, SnapshotFiles, Vmm, VmmDriver } from './driver.ts';
 import { copyWritableDisk, createWritableDisk } from './machine-disk.ts';
 
@@ -131,6 +132,7 @@ export class TestMachines implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.endAll();
     await this.#removeDirectory();
+    await endSpawner();
     await expectNoLeaks(this.#before);
   }
 

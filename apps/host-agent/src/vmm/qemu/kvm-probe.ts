@@ -3,7 +3,7 @@
  * for ever: only a boot tells. The verdict holds for one kernel, one QEMU and one boot of this machine, and is kept in a file.
  */
 import { constants } from 'node:fs';
-import { access, mkdir, mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { access, mkdir, mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '@fuse/runtime';
 import { DeadlineError, withDeadline } from '@fuse/runtime';
@@ -56,13 +56,13 @@ async function probe(options: KvmProbeOptions): Promise<{ boots: boolean; reason
   const directory = await mkdtemp(join(options.dataDirectory, 'kvm-probe-'));
   const consolePath = join(directory, 'console.log');
   const logPath = join(directory, 'vmm.log');
-  const log = await open(logPath, 'a');
+  const log = { path: logPath, flags: 'a' } as const;
   try {
     const process = await VmmProcess.spawn({
       program: QEMU_PROGRAM,
       args: probeArguments('kvm', options.kernelPath, consolePath),
       directory,
-      stdio: ['ignore', log.fd, log.fd],
+      stdio: ['ignore', log, log],
     });
     try {
       await withDeadline(PROBE_DEADLINE_MS, 'boot under KVM', () => process.exited);
@@ -75,7 +75,6 @@ async function probe(options: KvmProbeOptions): Promise<{ boots: boolean; reason
     if (error instanceof DeadlineError) return { boots: false, reason: error.message };
     return { boots: false, reason: error instanceof Error ? error.message : String(error) };
   } finally {
-    await log.close();
     await rm(directory, { recursive: true, force: true });
   }
 }

@@ -1,13 +1,12 @@
 /** The QEMU driver: KVM where a probe boot works, software emulation (TCG) elsewhere. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { type FileHandle, open, readFile, truncate, writeFile } from 'node:fs/promises';
+import { link, readFile, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { BootSpec, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
-import { linkFile } from '../link-file.ts';
 import { VmmProcess } from '../process.ts';
 import {
   type Accelerator,
@@ -67,7 +66,7 @@ class QemuDriver implements VmmDriver {
     const memoryFile = spec.sharedMemoryPath ?? memoryPath;
     await writeFile(memoryFile, '', { flag: 'wx', mode: 0o600 });
     await truncate(memoryFile, spec.shape.memoryMiB * 1_048_576);
-    if (memoryFile !== memoryPath) await linkFile(memoryFile, memoryPath);
+    if (memoryFile !== memoryPath) await linkTo(memoryFile, memoryPath);
     const machine = this.#machine(spec, { sharedMemory: spec.sharedMemoryPath !== undefined });
     if (spec.consolePath !== undefined) await writeFile(spec.consolePath, '', { flag: 'a' });
     return this.#start({ ...spec, args: bootArguments({ ...machine, consolePath: spec.consolePath }, spec) }, signal);
@@ -75,20 +74,12 @@ class QemuDriver implements VmmDriver {
 
   async restore(spec: RestoreSpec, signal?: AbortSignal): Promise<Vmm> {
     // A name of our own keeps the bytes for as long as the VM lives, even when the snapshot is deleted.
-    await linkFile(spec.snapshot.memoryPath, join(spec.directory, MEMORY_FILE));
-    const device = await open(spec.snapshot.devicePath, 'r');
-    try {
-      return await this.#start(
-        {
-          directory: spec.directory,
-          args: restoreArguments(this.#machine(spec, { sharedMemory: false })),
-          restoring: { device, layerPaths: spec.layerPaths ?? [] },
-        },
-        signal,
-      );
-    } finally {
-      await device.close();
-    }
+    await linkTo(spec.snapshot.memoryPath, join(spec.directory, MEMORY_FILE));
+    const { devicePath } = spec.snapshot;
+    return this.#start(
+      { ...spec, args: restoreArguments(this.#machine(spec, { sharedMemory: false })), devicePath },
+      signal,
+    );
   }
 
   async adopt(directory: string): Promise<Vmm | undefined> {
@@ -101,30 +92,25 @@ class QemuDriver implements VmmDriver {
   }
 
   async #start(
-    options: {
-      directory: string;
-      args: string[];
-      restoring?: { device: FileHandle; layerPaths: readonly string[] };
-      consolePath?: string;
-    },
+    options: { directory: string; args: string[]; devicePath?: string; consolePath?: string },
     signal?: AbortSignal,
   ): Promise<Vmm> {
     signal?.throwIfAborted();
-    const log = await open(join(options.directory, LOG_FILE), 'a');
-    let process: VmmProcess;
-    try {
-      process = await VmmProcess.spawn({
-        program: QEMU_PROGRAM,
-        args: options.args,
-        directory: options.directory,
-        stdio: ['ignore', log.fd, log.fd, ...(options.restoring === undefined ? [] : [options.restoring.device.fd])],
-      });
-    } finally {
-      await log.close();
-    }
+    const log = { path: join(options.directory, LOG_FILE), flags: 'a' } as const;
+    const process = await VmmProcess.spawn({
+      program: QEMU_PROGRAM,
+      args: options.args,
+      directory: options.directory,
+      stdio: [
+        'ignore',
+        log,
+        log,
+        ...(options.devicePath === undefined ? [] : [{ path: options.devicePath, flags: 'r' } as const]),
+      ],
+    });
     const vmm = new QemuVmm({ ...options, process });
     try {
-      await runningOrEnded(vmm, options.restoring, signal);
+      await runningOrEnded(vmm, signal);
       return vmm;
     } catch (error) {
       await vmm.destroy();
@@ -133,11 +119,7 @@ class QemuDriver implements VmmDriver {
   }
 }
 
-async function runningOrEnded(
-  vmm: QemuVmm,
-  restoring: { layerPaths: readonly string[] } | undefined,
-  signal?: AbortSignal,
-): Promise<void> {
+async function runningOrEnded(vmm: QemuVmm, signal?: AbortSignal): Promise<void> {
   const stop = new AbortController();
   const onOuter = () => stop.abort(signal?.reason);
   signal?.addEventListener('abort', onOuter, { once: true });
@@ -151,13 +133,22 @@ async function runningOrEnded(
   });
   ended.catch(() => {});
   try {
-    await Promise.race([vmm.running(START_DEADLINE_MS, restoring, stop.signal), ended]);
+    await Promise.race([vmm.running(START_DEADLINE_MS, stop.signal), ended]);
   } catch (error) {
     // A QEMU that is about to end closes its sockets first, and its log knows why.
     await Promise.race([ended, sleep(EXIT_NOTICE_MS)]);
     throw error;
   } finally {
     signal?.removeEventListener('abort', onOuter);
+  }
+}
+
+async function linkTo(existing: string, path: string): Promise<void> {
+  try {
+    await link(existing, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EXDEV') throw error;
+    await symlink(existing, path);
   }
 }
 

@@ -1,0 +1,73 @@
+/** Starting programs through this process's one spawner. */
+import { basename } from 'node:path';
+import type { Logger } from '@fuse/runtime';
+import { type ChildSpec, Spawner, type StartedChild } from './spawner.ts';
+
+let current: Spawner | undefined;
+let logger: Logger | undefined;
+
+function spawner(): Spawner {
+  if (current === undefined || current.isLost) {
+    current = new Spawner(() => logger?.warn('the spawner has ended; the next child gets a new one'));
+  }
+  return current;
+}
+
+/** Starts it now, so that the first VM does not wait for it. Disposing ends it; what is started afterwards starts another. */
+export function openSpawner(log: Logger): AsyncDisposable {
+  logger = log;
+  spawner();
+  return { [Symbol.asyncDispose]: endSpawner };
+}
+
+/** For programs that are not a host agent; those that just end need nothing. */
+export async function endSpawner(): Promise<void> {
+  const ending = current;
+  current = undefined;
+  await ending?.[Symbol.asyncDispose]();
+}
+
+export function startChild(spec: ChildSpec): Promise<StartedChild> {
+  return spawner().start(spec);
+}
+
+export class ProgramFailed extends Error {
+  override readonly name = 'ProgramFailed';
+  readonly stderr: string;
+
+  constructor(program: string, stderr: string, how: string) {
+    super(`${basename(program)} ${how}`);
+    this.stderr = stderr;
+  }
+}
+
+/** Runs a short program to its successful end. Aborted, it is killed, and gone once this rejects with the signal's reason. */
+export async function runProgram(
+  program: string,
+  args: readonly string[],
+  { path, signal }: { path: string; signal?: AbortSignal | undefined },
+): Promise<void> {
+  const own = spawner();
+  await own.hold(run());
+
+  async function run(): Promise<void> {
+    signal?.throwIfAborted();
+    const child = await own.start({
+      program,
+      args,
+      env: { PATH: path, LC_ALL: 'C' },
+      session: false,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    signal?.addEventListener('abort', child.kill, { once: true });
+    try {
+      if (signal?.aborted) child.kill();
+      const { code, signal: endedBy, stderr } = await child.ended;
+      signal?.throwIfAborted();
+      if (code !== 0)
+        throw new ProgramFailed(program, stderr, code === null ? `was ended by ${endedBy}` : `ended with ${code}`);
+    } finally {
+      signal?.removeEventListener('abort', child.kill);
+    }
+  }
+}
