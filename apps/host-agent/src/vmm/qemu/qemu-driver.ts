@@ -1,12 +1,13 @@
 /** The QEMU driver: KVM where a probe boot works, software emulation (TCG) elsewhere. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { link, readFile, symlink, truncate, writeFile } from 'node:fs/promises';
+import { readFile, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { BootSpec, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
+import { linkFile } from '../link-file.ts';
 import { VmmProcess } from '../process.ts';
 import {
   type Accelerator,
@@ -66,7 +67,7 @@ class QemuDriver implements VmmDriver {
     const memoryFile = spec.sharedMemoryPath ?? memoryPath;
     await writeFile(memoryFile, '', { flag: 'wx', mode: 0o600 });
     await truncate(memoryFile, spec.shape.memoryMiB * 1_048_576);
-    if (memoryFile !== memoryPath) await linkTo(memoryFile, memoryPath);
+    if (memoryFile !== memoryPath) await linkFile(memoryFile, memoryPath);
     const machine = this.#machine(spec, { sharedMemory: spec.sharedMemoryPath !== undefined });
     if (spec.consolePath !== undefined) await writeFile(spec.consolePath, '', { flag: 'a' });
     return this.#start({ ...spec, args: bootArguments({ ...machine, consolePath: spec.consolePath }, spec) }, signal);
@@ -74,10 +75,13 @@ class QemuDriver implements VmmDriver {
 
   async restore(spec: RestoreSpec, signal?: AbortSignal): Promise<Vmm> {
     // A name of our own keeps the bytes for as long as the VM lives, even when the snapshot is deleted.
-    await linkTo(spec.snapshot.memoryPath, join(spec.directory, MEMORY_FILE));
-    const { devicePath } = spec.snapshot;
+    await linkFile(spec.snapshot.memoryPath, join(spec.directory, MEMORY_FILE));
     return this.#start(
-      { ...spec, args: restoreArguments(this.#machine(spec, { sharedMemory: false })), devicePath },
+      {
+        directory: spec.directory,
+        args: restoreArguments(this.#machine(spec, { sharedMemory: false })),
+        restoring: { devicePath: spec.snapshot.devicePath, layerPaths: spec.layerPaths ?? [] },
+      },
       signal,
     );
   }
@@ -92,7 +96,12 @@ class QemuDriver implements VmmDriver {
   }
 
   async #start(
-    options: { directory: string; args: string[]; devicePath?: string; consolePath?: string },
+    options: {
+      directory: string;
+      args: string[];
+      restoring?: { devicePath: string; layerPaths: readonly string[] };
+      consolePath?: string;
+    },
     signal?: AbortSignal,
   ): Promise<Vmm> {
     signal?.throwIfAborted();
@@ -105,12 +114,12 @@ class QemuDriver implements VmmDriver {
         'ignore',
         log,
         log,
-        ...(options.devicePath === undefined ? [] : [{ path: options.devicePath, flags: 'r' } as const]),
+        ...(options.restoring === undefined ? [] : [{ path: options.restoring.devicePath, flags: 'r' } as const]),
       ],
     });
     const vmm = new QemuVmm({ ...options, process });
     try {
-      await runningOrEnded(vmm, signal);
+      await runningOrEnded(vmm, options.restoring, signal);
       return vmm;
     } catch (error) {
       await vmm.destroy();
@@ -119,7 +128,11 @@ class QemuDriver implements VmmDriver {
   }
 }
 
-async function runningOrEnded(vmm: QemuVmm, signal?: AbortSignal): Promise<void> {
+async function runningOrEnded(
+  vmm: QemuVmm,
+  restoring: { layerPaths: readonly string[] } | undefined,
+  signal?: AbortSignal,
+): Promise<void> {
   const stop = new AbortController();
   const onOuter = () => stop.abort(signal?.reason);
   signal?.addEventListener('abort', onOuter, { once: true });
@@ -133,22 +146,13 @@ async function runningOrEnded(vmm: QemuVmm, signal?: AbortSignal): Promise<void>
   });
   ended.catch(() => {});
   try {
-    await Promise.race([vmm.running(START_DEADLINE_MS, stop.signal), ended]);
+    await Promise.race([vmm.running(START_DEADLINE_MS, restoring, stop.signal), ended]);
   } catch (error) {
     // A QEMU that is about to end closes its sockets first, and its log knows why.
     await Promise.race([ended, sleep(EXIT_NOTICE_MS)]);
     throw error;
   } finally {
     signal?.removeEventListener('abort', onOuter);
-  }
-}
-
-async function linkTo(existing: string, path: string): Promise<void> {
-  try {
-    await link(existing, path);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EXDEV') throw error;
-    await symlink(existing, path);
   }
 }
 
