@@ -10,6 +10,7 @@ import type { HostAgentConfig } from './config.ts';
 import { connectGuest } from './guest/guest-client.ts';
 import { createHttpServer } from './http/server.ts';
 import { loadAssets } from './images/assets.ts';
+import { Snapshots } from './snapshots/snapshots.ts';
 import { Templates } from './templates/templates.ts';
 import { openSpawner } from './vmm/children.ts';
 import { openQemuDriver } from './vmm/qemu/qemu-driver.ts';
@@ -54,9 +55,17 @@ export async function createHostAgent(
     });
     const templates = new Templates({ directory: join(config.dataDirectory, 'templates'), driver, assets, log });
     await templates.sweep();
+    const snapshots = disposables.add(
+      'snapshots',
+      await Snapshots.open({ directory: join(config.dataDirectory, 'snapshots'), log }),
+    );
     const host: VmHost = {
       driver,
       templates,
+      snapshots,
+      importSnapshot: async ({ snapshotId }) => {
+        throw new AppError('not_found', `there is no snapshot "${snapshotId}"`);
+      },
       assets,
       store,
       log,
@@ -77,6 +86,7 @@ export async function createHostAgent(
       log,
       token: config.token,
       vms,
+      snapshots,
       store,
       assets,
       capacity: () => report,

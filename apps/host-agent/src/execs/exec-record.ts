@@ -1,4 +1,5 @@
 /** What the host keeps of an exec beside its log, in `execs/<id>/exec.json`. */
+import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { type ExecSpec, GuestExecExit, StartExec } from '@fuse/host-protocol';
 import { z } from 'zod';
@@ -10,13 +11,16 @@ export const ExecId = z
 
 export const ExecRecord = z.object({
   id: ExecId,
+  /** In a VM that holds execs of another: what this one is called there. */
+  guest_id: z.string().optional(),
   state: z.enum(['running', 'exited', 'lost']),
   /** Until the guest has confirmed the start, so that a host agent that died meanwhile can ask again. It holds secrets, so no longer. */
   request: StartExec.optional(),
   stdin_object_key: z.string().optional(),
   timeout_ms: z.number().int(),
-  max_log_bytes: z.number().int(),
+  /** Moves on by the time that the VM stood still. */
   asked_at_ms: z.number(),
+  max_log_bytes: z.number().int(),
   /** Once it has ended. */
   log_bytes: z.number().int().optional(),
   log_truncated: z.boolean(),
@@ -28,9 +32,10 @@ export type ExecRecord = z.infer<typeof ExecRecord>;
 export const framesPath = (directory: string): string => join(directory, 'frames');
 const recordPath = (directory: string): string => join(directory, 'exec.json');
 
-export function newExecRecord(id: string, request: StartExec, nowMs: number): ExecRecord {
+export function newExecRecord(id: string, request: StartExec, nowMs: number, scope: string | undefined): ExecRecord {
   return {
     id,
+    ...(scope === undefined ? {} : { guest_id: scopedId(scope, id) }),
     state: 'running',
     request,
     ...(request.stdin_object_key === undefined ? {} : { stdin_object_key: request.stdin_object_key }),
@@ -39,6 +44,11 @@ export function newExecRecord(id: string, request: StartExec, nowMs: number): Ex
     asked_at_ms: nowMs,
     log_truncated: false,
   };
+}
+
+/** The guest takes ids of at most 128 characters. */
+function scopedId(scope: string, id: string): string {
+  return `${scope}.${id.length <= 100 ? id : createHash('sha256').update(id).digest('hex')}`;
 }
 
 export function toGuestSpec(request: StartExec): ExecSpec {

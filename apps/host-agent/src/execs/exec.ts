@@ -31,8 +31,10 @@ const START_LIMIT_MS = 60_000;
 export interface ExecHost {
   readonly log: Logger;
   readonly store: ObjectStore;
-  /** The VM's guest; throws `vm_lost` once the VM is dead. */
+  /** The VM's guest; throws `vm_lost` once the VM is dead, `conflict` while it is paused. */
   guest(): Guest;
+  /** The same, but waits while the VM is paused. */
+  guestWhenRunning(signal: AbortSignal): Promise<Guest>;
   /** The guest does not answer although its VMM runs: the VM is given up. */
   condemn(reason: string): void;
 }
@@ -49,6 +51,9 @@ export class Exec {
   readonly #directory: string;
   readonly #stopping = new AbortController();
   readonly #overrunAlarm = new Alarm(() => void this.#overrun());
+  /** When the alarm is to ring; it does not while the VM stands still. */
+  #dueAtMs: number | undefined;
+  #standsStill: boolean;
   #record: ExecRecord;
   #spool: FrameSpool | undefined;
   #saving: Promise<void> = Promise.resolve();
@@ -64,10 +69,16 @@ export class Exec {
   #onNotStarted: (reason: unknown) => void = () => {};
 
   /** A new one is written down and started; one that `running` says was under way is taken up again; any other is only kept. */
-  constructor(host: ExecHost, directory: string, record: ExecRecord, origin: 'new' | 'loaded') {
+  constructor(
+    host: ExecHost,
+    directory: string,
+    record: ExecRecord,
+    { origin, standsStill }: { origin: 'new' | 'loaded'; standsStill: boolean },
+  ) {
     this.#host = host;
     this.#directory = directory;
     this.#record = record;
+    this.#standsStill = standsStill;
     this.started = new Promise((resolve, reject) => {
       this.#onStarted = resolve;
       this.#onNotStarted = reject;
@@ -122,7 +133,7 @@ export class Exec {
   async kill(): Promise<void> {
     const deadline = AbortSignal.timeout(KILL_DEADLINE_MS);
     try {
-      await this.#host.guest().killExec(this.#record.id, deadline);
+      await this.#host.guest().killExec(this.#guestId, deadline);
     } catch (cause) {
       if (cause !== deadline.reason) throw cause;
       throw new AppError('unavailable', `the guest did not confirm the kill in ${KILL_DEADLINE_MS} ms`, { cause });
@@ -133,11 +144,29 @@ export class Exec {
     await this.stop(new AppError('vm_lost', 'it was killed and the guest sent no exit frame'));
   }
 
+  /** The VM stands still: until `goOn` no time of this exec's passes. */
+  standStill(): void {
+    this.#standsStill = true;
+    this.#overrunAlarm.clear();
+  }
+
+  /** The VM goes on after it stood still for so long. */
+  goOn(stoodStillMs: number): void {
+    this.#standsStill = false;
+    if (!this.running || this.#dueAtMs === undefined) return;
+    this.#setAlarm(this.#dueAtMs + stoodStillMs);
+    void this.#change({ asked_at_ms: this.#record.asked_at_ms + stoodStillMs });
+  }
+
   /** Ends the spooling: the exec becomes `lost` for this reason, unless that is `Detached`. */
   async stop(reason: Error): Promise<void> {
     this.#stopping.abort(reason);
     this.changes.notify();
     await this.settled;
+  }
+
+  get #guestId(): string {
+    return this.#record.guest_id ?? this.#record.id;
   }
 
   async #run(origin: 'new' | 'loaded'): Promise<void> {
@@ -166,18 +195,18 @@ export class Exec {
       onAppended: () => this.changes.notify(),
     });
     this.#spool = spool;
-    if (this.#record.request !== undefined) this.#overrunAlarm.set(Date.now() + START_LIMIT_MS);
+    if (this.#record.request !== undefined) this.#setAlarm(Date.now() + START_LIMIT_MS);
     else this.#limitRun(this.#record.asked_at_ms);
     const exit =
       spool.exitInFile ??
       (await pump(
         {
-          execId: this.#record.id,
+          execId: this.#guestId,
           spool,
           store: this.#host.store,
           log: this.#host.log,
           stdinObjectKey: this.#record.stdin_object_key,
-          guest: () => this.#host.guest(),
+          guest: (signal) => this.#host.guestWhenRunning(signal),
           pendingSpec: () => this.#specToTell(),
           onStarted: () => this.#confirmStart(),
         },
@@ -238,7 +267,7 @@ export class Exec {
   /** What can no longer be followed must not run on. */
   async #killUnseen(): Promise<void> {
     try {
-      await this.#host.guest().killExec(this.#record.id, AbortSignal.timeout(KILL_DEADLINE_MS));
+      await this.#host.guest().killExec(this.#guestId, AbortSignal.timeout(KILL_DEADLINE_MS));
     } catch (error) {
       this.#host.log.warn({ err: error, exec_id: this.#record.id }, 'kill of a lost exec failed');
     }
@@ -247,8 +276,17 @@ export class Exec {
   /** From when on it is killed from here, should the guest not have ended it. */
   #limitRun(startedAtMs: number): void {
     const { timeout_ms } = this.#record;
-    if (timeout_ms === 0) this.#overrunAlarm.clear();
-    else this.#overrunAlarm.set(Math.max(startedAtMs + timeout_ms, Date.now()) + OVERRUN_GRACE_MS);
+    this.#setAlarm(
+      timeout_ms === 0
+        ? undefined
+        : Math.max(startedAtMs + timeout_ms, this.#standsStill ? 0 : Date.now()) + OVERRUN_GRACE_MS,
+    );
+  }
+
+  #setAlarm(dueAtMs: number | undefined): void {
+    this.#dueAtMs = dueAtMs;
+    if (dueAtMs === undefined || this.#standsStill) this.#overrunAlarm.clear();
+    else this.#overrunAlarm.set(dueAtMs);
   }
 
   async #overrun(): Promise<void> {

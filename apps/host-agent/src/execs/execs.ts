@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { AppError, MAX_FRAME_PAYLOAD_BYTES } from '@fuse/contract';
 import type { StartExec } from '@fuse/host-protocol';
 import { withDeadline } from '@fuse/runtime';
+import { flushIfThere } from '../vms/atomic-file.ts';
 import { Detached, Exec, type ExecHost } from './exec.ts';
 import { loadExecRecord, newExecRecord, toGuestSpec } from './exec-record.ts';
 
@@ -16,6 +17,8 @@ export interface ExecsOptions {
   /** Given to every exec, below its own. Never logged. */
   vmEnv: Record<string, string>;
   host: ExecHost;
+  /** Told apart in the guest from execs that came with its snapshot. */
+  scope: () => string | undefined;
   /** Called with the number of those that run, each time that it changes. */
   onRunning: (count: number) => void;
 }
@@ -24,6 +27,7 @@ export class Execs {
   readonly #options: ExecsOptions;
   readonly #execs = new Map<string, Exec>();
   #running = 0;
+  #standsStill = false;
 
   constructor(options: ExecsOptions) {
     this.#options = options;
@@ -63,11 +67,35 @@ export class Execs {
       try {
         const record = await loadExecRecord(join(directory, id));
         if (record === undefined) await rm(join(directory, id), { recursive: true, force: true });
-        else this.#add(id, new Exec(host, join(directory, id), record, 'loaded'));
+        else
+          this.#add(
+            id,
+            new Exec(host, join(directory, id), record, { origin: 'loaded', standsStill: this.#standsStill }),
+          );
       } catch (error) {
         host.log.error({ err: error, exec_id: id }, 'exec record unreadable');
       }
     }
+  }
+
+  /** The VM stands still, from before `load` perhaps: nobody's time passes. */
+  standStill(): void {
+    this.#standsStill = true;
+    for (const exec of this.#execs.values()) exec.standStill();
+  }
+
+  goOn(stoodStillMs: number): void {
+    this.#standsStill = false;
+    for (const exec of this.#execs.values()) exec.goOn(stoodStillMs);
+  }
+
+  /** What is known of them and their output survives the machine's end. */
+  async flush(): Promise<void> {
+    const { directory } = this.#options;
+    for (const id of this.#execs.keys()) {
+      for (const name of ['frames', 'exec.json', '.']) await flushIfThere(join(directory, id, name));
+    }
+    await flushIfThere(directory);
   }
 
   /** Every running exec becomes `lost`. */
@@ -90,7 +118,8 @@ export class Execs {
         hint: 'put large values in a file or on stdin',
       });
     host.guest(); // a dead VM refuses before anything is written
-    const exec = new Exec(host, join(directory, id), newExecRecord(id, request, Date.now()), 'new');
+    const record = newExecRecord(id, request, Date.now(), this.#options.scope());
+    const exec = new Exec(host, join(directory, id), record, { origin: 'new', standsStill: false });
     this.#add(id, exec);
     exec.started.catch(() => {
       if (!exec.kept) this.#execs.delete(id);

@@ -17,12 +17,14 @@ const FIRST_RETRY_MS = 20;
 const LONGEST_RETRY_MS = 1_000;
 
 export interface PumpParts {
+  /** As the guest knows it. */
   execId: string;
   spool: FrameSpool;
   store: ObjectStore;
   log: Logger;
   stdinObjectKey: string | undefined;
-  guest: () => Guest;
+  /** Waits while the VM is paused. */
+  guest: (signal: AbortSignal) => Promise<Guest>;
   /** Present while it is not known whether the guest has started the command. */
   pendingSpec: () => ExecSpec | undefined;
   /** The guest has confirmed the start. */
@@ -55,7 +57,7 @@ function isFinal(error: unknown): boolean {
 
 async function converse(parts: PumpParts, signal: AbortSignal): Promise<GuestExecExit> {
   const { spool, execId } = parts;
-  const guest = parts.guest();
+  const guest = await parts.guest(signal);
   // Output in the log is a confirmation too: an earlier host agent may have been killed between the two.
   const spec = spool.logBytes > 0 ? undefined : parts.pendingSpec();
   let stdinFrom = 0;

@@ -8,12 +8,14 @@ import { type Logger, newRequestId } from '@fuse/runtime';
 import fastify, { type FastifyInstance, LogController, type RawServerDefault } from 'fastify';
 import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { Assets } from '../images/assets.ts';
+import type { Snapshots } from '../snapshots/snapshots.ts';
 import type { Vms } from '../vms/vms.ts';
 import { bearerCheck } from './auth.ts';
 import { answerError } from './errors.ts';
 import { execRoutes } from './exec-routes.ts';
 import { fileRoutes } from './file-routes.ts';
 import { HEALTH_PATH, hostRoutes } from './host-routes.ts';
+import { snapshotRoutes } from './snapshot-routes.ts';
 import { vmRoutes } from './vm-routes.ts';
 
 export type App = FastifyInstance<
@@ -28,6 +30,7 @@ export interface HttpParts {
   log: Logger;
   token: string;
   vms: Vms;
+  snapshots: Snapshots;
   store: ObjectStore;
   assets: Assets;
   capacity: () => HostCapacityReport;
@@ -75,6 +78,7 @@ export function createHttpServer(parts: HttpParts): App {
 
   hostRoutes(app, parts);
   vmRoutes(app, parts);
+  snapshotRoutes(app, parts);
   execRoutes(app, parts);
   fileRoutes(app, parts);
   return app;

@@ -1,4 +1,4 @@
-import { CreateVm, HostVm, VmId } from '@fuse/host-protocol';
+import { CreateVm, HostVm, RestoreVm, VmId } from '@fuse/host-protocol';
 import { z } from 'zod';
 import type { App, HttpParts } from './server.ts';
 
@@ -40,5 +40,23 @@ export function vmRoutes(app: App, { vms }: HttpParts): void {
       const destroyed = await vms.destroy(request.params.id);
       return { destroyed, destroy_ms: Math.round((performance.now() - from) * 10) / 10 };
     },
+  );
+
+  const Answer = { 200: HostVm };
+
+  app.post('/v1/vms/:id/pause', { schema: { params: VmParams, response: Answer } }, async (request) => {
+    const vm = vms.get(request.params.id);
+    await vm.pause();
+    return vm.view();
+  });
+
+  app.post('/v1/vms/:id/resume', { schema: { params: VmParams, response: Answer } }, async (request) =>
+    vms.resume(request.params.id),
+  );
+
+  app.post(
+    '/v1/vms/:id/restore',
+    { schema: { params: VmParams, body: RestoreVm, response: Answer } },
+    async (request) => vms.restore(request.params.id, request.body),
   );
 }

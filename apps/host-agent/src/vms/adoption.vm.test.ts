@@ -26,10 +26,7 @@ const expected = (() => {
 })();
 const sum = (bytes: Uint8Array | string) => createHash('sha256').update(bytes).digest('hex');
 
-async function pidOf(id: string): Promise<number> {
-  const { pid } = JSON.parse(await readFile(join(host.vmsDirectory, id, 'vmm.json'), 'utf8')) as { pid: number };
-  return pid;
-}
+const pidOf = (id: string) => host.vmmPid(id);
 
 describe('a host agent that starts again', () => {
   it('goes on with a running exec, without a gap or a byte twice', async () => {

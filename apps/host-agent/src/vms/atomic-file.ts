@@ -1,8 +1,9 @@
 import { readFile, rename, writeFile } from 'node:fs/promises';
+import { flushDirectoryOf, flushFile } from '../vmm/sparse-copy.ts';
 
 /**
- * A reader sees the old text or the new one, whatever happens to this process in between. Nothing is flushed: what is written here
- * describes VMs of this machine, and they do not survive its power cut either. One writer a path at a time.
+ * A reader sees the old text or the new one, whatever happens to this process in between. Nothing is flushed: what runs here does not
+ * survive the machine's power cut either. One writer a path at a time.
  */
 export async function writeAtomically(path: string, text: string): Promise<void> {
   const next = `${path}.new`;
@@ -10,11 +11,28 @@ export async function writeAtomically(path: string, text: string): Promise<void>
   await rename(next, path);
 }
 
+/** For what does survive it: flushed, and its name too. */
+export async function writeDurably(path: string, text: string): Promise<void> {
+  const next = `${path}.new`;
+  await writeFile(next, text, { mode: 0o600, flush: true });
+  await rename(next, path);
+  await flushDirectoryOf(path);
+}
+
+export async function flushIfThere(path: string): Promise<void> {
+  await flushFile(path).catch((error: unknown) => {
+    if (!isMissing(error)) throw error;
+  });
+}
+
 export async function readIfThere(path: string): Promise<string | undefined> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    if (isMissing(error)) return undefined;
     throw error;
   }
 }
+
+export const isMissing = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && error.code === 'ENOENT';

@@ -1,10 +1,9 @@
 /** What this host offers. */
 import { stat } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { HostCapacityReport } from '@fuse/host-protocol';
 import type { VmmDriver } from '../vmm/driver.ts';
 import { freeDiskBytes } from './disk-full.ts';
-import { writableDiskPath } from './start-machine.ts';
+import { writableDiskPath } from './machine.ts';
 import type { Vms } from './vms.ts';
 
 const GIB = 1024 ** 3;
@@ -18,8 +17,8 @@ export interface OfferedCapacity {
 }
 
 export async function measureStorageGb(vmsDirectory: string, vms: Vms, reserveBytes: number): Promise<number> {
-  const disks = vms.list().map(async ({ id }) => {
-    const disk = await stat(writableDiskPath(join(vmsDirectory, id))).catch(() => undefined);
+  const disks = vms.machineDirectories().map(async (directory) => {
+    const disk = await stat(writableDiskPath(directory)).catch(() => undefined);
     return (disk?.blocks ?? 0) * 512;
   });
   const usedBytes = (await Promise.all(disks)).reduce((sum, bytes) => sum + bytes, 0);

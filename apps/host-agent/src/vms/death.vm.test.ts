@@ -1,5 +1,4 @@
-import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { TestHost } from './test-host.ts';
 
@@ -9,10 +8,7 @@ beforeAll(async () => {
 });
 afterAll(() => host[Symbol.asyncDispose]());
 
-async function vmmPid(id: string): Promise<number> {
-  const { pid } = JSON.parse(await readFile(join(host.vmsDirectory, id, 'vmm.json'), 'utf8')) as { pid: number };
-  return pid;
-}
+const vmmPid = (id: string) => host.vmmPid(id);
 
 const deaths: [string, (id: string) => Promise<unknown>][] = [
   ['its VMM is killed', async (id) => process.kill(await vmmPid(id), 'SIGKILL')],

@@ -2,7 +2,7 @@
  * A host agent on real VMs for tests, with a data directory of its own. What set-up built is taken from FUSE_HOME; templates are
  * kept there between test files, since making one takes seconds.
  */
-import { mkdir, symlink } from 'node:fs/promises';
+import { mkdir, readFile, symlink } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { FrameParser, frameType } from '@fuse/contract';
@@ -12,8 +12,11 @@ import type {
   CreateVm,
   HostExec,
   HostExecResult,
+  HostSnapshot,
   HostVm,
+  RestoreVm,
   StartExec,
+  TakeSnapshot,
 } from '@fuse/host-protocol';
 import { openObjectStore } from '@fuse/object-store';
 import { createLogger, newId } from '@fuse/runtime';
@@ -72,6 +75,10 @@ export class TestHost implements AsyncDisposable {
 
   get vmsDirectory(): string {
     return join(this.#config.dataDirectory, 'vms');
+  }
+
+  get snapshotsDirectory(): string {
+    return join(this.#config.dataDirectory, 'snapshots');
   }
 
   get url(): string {
@@ -153,6 +160,42 @@ export class TestHost implements AsyncDisposable {
       hostname: 'test-vm',
       ...order,
     });
+  }
+
+  pause = (id: string): Promise<HostVm> => this.call('POST', `/v1/vms/${id}/pause`);
+
+  resume = (id: string): Promise<HostVm> => this.call('POST', `/v1/vms/${id}/resume`);
+
+  restore = (id: string, request: RestoreVm): Promise<HostVm> => this.call('POST', `/v1/vms/${id}/restore`, request);
+
+  /** Usable when this resolves, or durable. */
+  snapshot(
+    vmId: string,
+    { wait, ...order }: Partial<TakeSnapshot> & { wait?: 'durable' } = {},
+    id = newId('snap'),
+  ): Promise<HostSnapshot> {
+    const query = wait === undefined ? '' : `?wait=${wait}`;
+    const body: TakeSnapshot = { tag: TEST_TAG, include_memory: true, ...order };
+    return this.call('PUT', `/v1/vms/${vmId}/snapshots/${id}${query}`, body);
+  }
+
+  deleteSnapshot = (id: string): Promise<{ deleted: boolean; freed_bytes: number }> =>
+    this.call('DELETE', `/v1/snapshots/${id}`);
+
+  /** A new VM from the snapshot. */
+  fork(snapshotId: string, order: Partial<CreateVm> = {}, id = newId('fork')): Promise<HostVm> {
+    return this.create({ seed: { snapshot_id: snapshotId }, hostname: id.slice(0, 63), ...order }, id);
+  }
+
+  /** Of the VM's present machine. */
+  async machineDirectory(vmId: string): Promise<string> {
+    const record = await readFile(join(this.vmsDirectory, vmId, 'vm.json'), 'utf8');
+    return join(this.vmsDirectory, vmId, (JSON.parse(record) as { machine: string }).machine);
+  }
+
+  async vmmPid(vmId: string): Promise<number> {
+    const identity = await readFile(join(await this.machineDirectory(vmId), 'vmm.json'), 'utf8');
+    return (JSON.parse(identity) as { pid: number }).pid;
   }
 
   destroy = (id: string): Promise<{ destroyed: boolean; destroy_ms: number }> => this.call('DELETE', `/v1/vms/${id}`);

@@ -1,17 +1,24 @@
-/** What is kept of a VM in `vms/<id>/vm.json`. It must survive the end of this process, not of the machine. */
+/** What is kept of a VM in `vms/<id>/vm.json`. */
 import { join } from 'node:path';
 import { CreateVm, HostVm, VmId } from '@fuse/host-protocol';
 import { z } from 'zod';
-import { readIfThere, writeAtomically } from './atomic-file.ts';
+import { readIfThere, writeAtomically, writeDurably } from './atomic-file.ts';
 
 export const VmRecord = z.object({
   id: VmId,
   /** `starting` is never taken up again: a VM that was not handed over is removed. */
-  state: z.enum(['starting', 'running', 'dead']),
+  state: z.enum(['starting', 'running', 'paused', 'dead']),
   order: CreateVm,
   created_at: z.string(),
+  /** The directory, below the VM's own, of its machine: each start from memory is a new one (machine.ts). */
+  machine: z.string().default('.'),
   /** Of the last identity that the guest confirmed. */
   generation: z.number().int(),
+  paused_at_ms: z.number().optional(),
+  /** Set once its memory has come from a snapshot, whose execs the guest still knows. */
+  exec_scope: z.string().optional(),
+  restore_id: z.string().optional(),
+  disk_only: z.boolean().optional(),
   error: z.string().optional(),
   timings: HostVm.shape.timings,
 });
@@ -19,12 +26,20 @@ export type VmRecord = z.infer<typeof VmRecord>;
 
 const recordPath = (directory: string): string => join(directory, 'vm.json');
 
+/** A paused VM survives the machine's end, so its record is flushed; a running one does not. */
 export async function saveVmRecord(directory: string, record: VmRecord): Promise<void> {
-  await writeAtomically(recordPath(directory), JSON.stringify(record));
+  const write = record.state === 'paused' ? writeDurably : writeAtomically;
+  await write(recordPath(directory), JSON.stringify(record));
 }
 
 /** Undefined when there is none: the VM was never begun. */
 export async function loadVmRecord(directory: string): Promise<VmRecord | undefined> {
   const text = await readIfThere(recordPath(directory));
   return text === undefined ? undefined : VmRecord.parse(JSON.parse(text));
+}
+
+export function withoutKeys<K extends 'error' | 'paused_at_ms'>(record: VmRecord, keys: readonly K[]): VmRecord {
+  const rest = { ...record };
+  for (const key of keys) delete rest[key];
+  return rest;
 }

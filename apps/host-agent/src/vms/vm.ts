@@ -1,76 +1,43 @@
-/**
- * One VM of this host and its directory.
- *
- *   starting -> running -> dead          its VMM ended, or its guest stopped answering: `error` says why
- *            -> (gone)                   the start failed: nothing is left
- *   any      -> destroying -> (gone)
- */
-import { mkdir, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+/** One VM of this host and its directory: what can be asked of it (its states are in vm-core.ts). */
+import { rm } from 'node:fs/promises';
 import { AppError } from '@fuse/contract';
-import type { CreateVm, HostVm, StartExec } from '@fuse/host-protocol';
-import { sleep, withDeadline } from '@fuse/runtime';
+import type { CreateVm, HostVm, RestoreVm, StartExec, TakeSnapshot } from '@fuse/host-protocol';
+import { sleep } from '@fuse/runtime';
 import type { Exec } from '../execs/exec.ts';
-import { Execs } from '../execs/execs.ts';
 import type { Guest } from '../guest/guest.ts';
-import type { Vmm } from '../vmm/driver.ts';
-import { diskFullError, isDiskFull } from './disk-full.ts';
-import { watchGuest } from './guest-watch.ts';
-import { startMachine } from './start-machine.ts';
+import type { StoredSnapshot } from '../snapshots/stored-snapshot.ts';
+import { adoptVm } from './adopt-vm.ts';
+import { endLeftVmms, FIRST_MACHINE } from './machine.ts';
+import { digestInBackground, pauseVm } from './pause-vm.ts';
+import { restoreVm } from './restore-vm.ts';
+import { resumeVm } from './resume-vm.ts';
+import { notNowError, startVm } from './start-vm.ts';
+import { takeSnapshot } from './take-snapshot.ts';
+import { VmCore } from './vm-core.ts';
 import type { VmHost } from './vm-host.ts';
-import { saveVmRecord, type VmRecord } from './vm-record.ts';
+import type { VmRecord } from './vm-record.ts';
 
-const START_DEADLINE_MS = 300_000;
-const ADOPT_DEADLINE_MS = 10_000;
 /** A cut channel is often the first sign of a VMM's end: how long to wait for the second. */
 const EXIT_NEWS_MS = 500;
 
-/** Nobody is told that a VM is gone while its VMM runs, unless that will not end. */
-const END_PATIENCE_MS = 2_000;
-
-interface Machine {
-  vmm: Vmm;
-  guest: Guest;
-}
-
 export class Vm {
-  readonly directory: string;
-  readonly #host: VmHost;
-  readonly #execs: Execs;
-  readonly #stopStart = new AbortController();
-  #record: VmRecord;
-  #state: HostVm['state'];
-  #machine: Machine | undefined;
+  readonly #core: VmCore;
   #ready: Promise<void> = Promise.resolve();
   #adopting = false;
-  #detached = false;
-  #dying: Promise<void> | undefined;
   #destroying: Promise<void> | undefined;
-  #unwatch: AbortController | undefined;
+  /** Those who ask for the same at the same time share one try. */
+  readonly #underWay = new Map<string, Promise<void>>();
+  #digesting: { stop: AbortController; done: Promise<void> } | undefined;
 
   private constructor(host: VmHost, record: VmRecord) {
-    this.#host = host;
-    this.#record = record;
-    this.#state = record.state;
-    this.directory = join(host.vmsDirectory, record.id);
-    this.#execs = new Execs({
-      directory: join(this.directory, 'execs'),
-      vmEnv: record.order.env ?? {},
-      host: {
-        log: host.log.child({ vm_id: record.id }),
-        store: host.store,
-        guest: () => this.#guest(),
-        condemn: (reason) => void this.#die(reason),
-      },
-      onRunning: (count) => this.#watch(count > 0),
-    });
+    this.#core = new VmCore(host, record);
   }
 
   /** A new VM, at once in state `starting`. */
   static start(host: VmHost, id: string, order: CreateVm): Vm {
     const created_at = new Date().toISOString();
-    const vm = new Vm(host, { id, state: 'starting', order, created_at, generation: 0 });
-    vm.#ready = vm.#start();
+    const vm = new Vm(host, { id, state: 'starting', order, created_at, machine: FIRST_MACHINE, generation: 0 });
+    vm.#ready = startVm(vm.#core);
     vm.#ready.catch(() => {});
     return vm;
   }
@@ -80,69 +47,101 @@ export class Vm {
     const vm = new Vm(host, record);
     if (record.state !== 'starting') {
       vm.#adopting = true;
-      vm.#ready = vm.#adopt().finally(() => {
+      vm.#ready = adoptVm(vm.#core).finally(() => {
         vm.#adopting = false;
       });
-      vm.#ready.catch(() => {});
+      vm.#ready.then(
+        () => vm.#digestPaused(),
+        () => {},
+      );
     }
     return vm;
   }
 
   get state(): HostVm['state'] {
-    return this.#state;
+    return this.#core.state;
   }
 
   get tag(): string {
-    return this.#record.order.tag;
+    return this.#core.record.order.tag;
   }
 
-  /** Resolves once it is running (or known to be dead); rejects with why a start failed. */
+  get machineDirectory(): string {
+    return this.#core.machineDirectory;
+  }
+
+  /** Resolves once it is running (or known to be paused or dead); rejects with why a start failed. */
   get ready(): Promise<void> {
     return this.#ready;
   }
 
   view(): HostVm {
-    const { id, order, created_at, error, timings } = this.#record;
+    const { id, order, created_at, error, timings, restore_id, disk_only } = this.#core.record;
     return {
       id,
-      state: this.#state,
+      state: this.state,
       tag: order.tag,
       image: order.image,
       shape: order.shape,
       created_at,
-      ...(error === undefined ? {} : { error }),
+      ...(error === undefined || this.state !== 'dead' ? {} : { error }),
       ...(timings === undefined ? {} : { timings }),
+      ...(restore_id === undefined ? {} : { restore_id }),
+      ...(disk_only === true ? { disk_only } : {}),
     };
   }
 
   /** Started once, however often it is asked for. */
   async startExec(id: string, request: StartExec): Promise<{ exec: Exec; created: boolean }> {
     if (this.#adopting) await this.#ready;
-    return this.#execs.start(id, request);
+    return this.#core.execs.start(id, request);
   }
 
   async exec(id: string): Promise<Exec> {
     if (this.#adopting) await this.#ready;
-    return this.#execs.get(id);
+    return this.#core.execs.get(id);
   }
 
   /** Ends its whole process tree. */
   async killExec(id: string): Promise<void> {
     const exec = await this.exec(id);
-    if (this.#state !== 'dead') await this.withGuest(() => exec.kill());
+    if (this.state !== 'dead') await this.withGuest(() => exec.kill());
   }
 
-  /** What fails because the VM died says so (`vm_lost`), whatever broke first. */
+  /** What fails because the VM died says so (`vm_lost`), whatever broke first; because it was paused, `conflict`. */
   async withGuest<T>(work: (guest: Guest) => Promise<T>): Promise<T> {
     if (this.#adopting) await this.#ready;
+    const machine = this.#core.runningMachine();
     try {
-      return await work(this.#guest());
+      return await work(machine.guest);
     } catch (error) {
       const refused = error instanceof AppError && error.code !== 'vm_lost' && error.code !== 'unavailable';
-      if (!refused) await this.#awaitExitNews();
-      if (this.#state === 'running') throw error;
-      throw this.#lost(error);
+      if (!refused) await Promise.race([machine.vmm.exited, sleep(EXIT_NEWS_MS)]);
+      if (this.state === 'running') throw error;
+      if (this.state !== 'destroying') this.#core.runningMachine();
+      throw this.#core.lost(error);
     }
+  }
+
+  /** It goes on at once; the snapshot is usable when this resolves. */
+  async takeSnapshot(id: string, order: TakeSnapshot): Promise<{ snapshot: StoredSnapshot; created: boolean }> {
+    await this.#settled();
+    return takeSnapshot(this.#core, id, order);
+  }
+
+  async pause(): Promise<void> {
+    await this.#operate('pause', 'paused', () => pauseVm(this.#core));
+    this.#digestPaused();
+  }
+
+  async resume(): Promise<void> {
+    await this.#stopDigesting();
+    await this.#operate('resume', 'resumed', () => resumeVm(this.#core));
+  }
+
+  async restore(request: RestoreVm): Promise<void> {
+    await this.#stopDigesting();
+    await this.#operate(`restore ${request.restore_id}`, 'restored', () => restoreVm(this.#core, request));
   }
 
   /** Legal in every state; concurrent calls share one end, and one that failed can be repeated. */
@@ -156,134 +155,55 @@ export class Vm {
 
   /** Lets go of it: a running VM runs on, one that is being started is not. */
   async detach(): Promise<void> {
-    this.#stopStart.abort(new AppError('unavailable', 'the host agent is stopping'));
+    this.#core.stopping.abort(new AppError('unavailable', 'the host agent is stopping'));
     await this.#ready.catch(() => {});
-    this.#detached = true;
-    await this.#dying;
-    this.#watch(false);
-    await this.#execs.detach();
-    await this.#machine?.guest[Symbol.asyncDispose]();
+    await this.#core.idle();
+    await this.#stopDigesting();
+    await this.#core.detach();
   }
 
-  async #start(): Promise<void> {
-    const deadline = setTimeout(
-      () => this.#stopStart.abort(new AppError('unavailable', `the VM did not start within ${START_DEADLINE_MS} ms`)),
-      START_DEADLINE_MS,
-    );
-    let machine: Machine | undefined;
-    try {
-      await mkdir(this.directory, { mode: 0o700 });
-      await saveVmRecord(this.directory, this.#record);
-      const started = await startMachine(this.#host, this.#record.order, this.directory, this.#stopStart.signal);
-      const { generation, timings } = started;
-      machine = started;
-      const record: VmRecord = { ...this.#record, state: 'running', generation, timings };
-      await saveVmRecord(this.directory, record);
-      this.#record = record;
-      if (this.#state === 'starting') this.#state = 'running';
-      this.#hold(machine);
-    } catch (error) {
-      await machine?.guest[Symbol.asyncDispose]();
-      await machine?.vmm.destroy();
-      await rm(this.directory, { recursive: true, force: true });
-      throw this.#stopStart.signal.aborted ? this.#stopStart.signal.reason : startError(error);
-    } finally {
-      clearTimeout(deadline);
-    }
+  async #operate(key: string, done: string, work: () => Promise<void>): Promise<void> {
+    await this.#settled();
+    const operation = this.#underWay.get(key) ?? this.#core.inTurn(work).finally(() => this.#underWay.delete(key));
+    this.#underWay.set(key, operation);
+    await operation.catch((error: unknown) => {
+      throw notNowError(done, error);
+    });
   }
 
-  async #adopt(): Promise<void> {
-    let vmm: Vmm | undefined;
-    let problem = 'its VMM was gone when the host agent started';
-    try {
-      if (this.#record.state === 'running')
-        vmm = await withDeadline(ADOPT_DEADLINE_MS, 'finding the VMM again', () =>
-          this.#host.driver.adopt(this.directory),
-        );
-    } catch (error) {
-      this.#host.log.error({ err: error, vm_id: this.#record.id }, 'VM not adopted');
-      problem = 'its VMM could not be found again';
-    }
-    if (vmm !== undefined) this.#hold({ vmm, guest: this.#host.connectGuest(vmm) });
-    await this.#execs.load();
-    if (vmm === undefined) await this.#die(this.#record.error ?? problem);
+  /** One that is starting refuses. */
+  async #settled(): Promise<void> {
+    if (this.#adopting) await this.#ready;
+    if (this.state === 'starting' || this.state === 'destroying') this.#core.runningMachine();
   }
 
-  #hold(machine: Machine): void {
-    this.#machine = machine;
-    void machine.vmm.exited.then(({ code, signal, logTail }) =>
-      this.#die(`its VMM ended (${signal ?? `code ${code}`})${logTail === '' ? '' : `: ${logTail.trim()}`}`),
-    );
+  #digestPaused(): void {
+    if (this.state !== 'paused' || this.#digesting !== undefined) return;
+    const stop = new AbortController();
+    this.#digesting = { stop, done: digestInBackground(this.#core, stop.signal) };
   }
 
-  #guest(): Guest {
-    if (this.#state === 'running' && this.#machine !== undefined) return this.#machine.guest;
-    if (this.#state === 'dead') throw this.#lost();
-    throw new AppError('conflict', `the VM is ${this.#state}`);
-  }
-
-  #lost(cause?: unknown): AppError {
-    return new AppError('vm_lost', `the VM is gone: ${this.#record.error ?? 'it was destroyed'}`, { cause });
-  }
-
-  /** Also ends a VMM that still runs: a VM that was given up must not go on unseen. */
-  #die(reason: string): Promise<void> {
-    if (this.#dying === undefined && !this.#detached && (this.#state === 'running' || this.#state === 'dead'))
-      this.#dying = this.#bury(reason);
-    return this.#dying ?? Promise.resolve();
-  }
-
-  async #bury(reason: string): Promise<void> {
-    const log = this.#host.log.child({ vm_id: this.#record.id });
-    this.#state = 'dead';
-    if (this.#record.state !== 'dead') log.warn({ reason }, 'VM died');
-    this.#record = { ...this.#record, state: 'dead', error: reason };
-    this.#watch(false);
-    const machine = this.#machine;
-    const ended = machine?.vmm.destroy().catch((error: unknown) => log.error({ err: error }, 'dead VM not put away'));
-    await Promise.race([ended, sleep(END_PATIENCE_MS)]);
-    await this.#execs.lose(this.#lost());
-    await ended;
-    await machine?.guest[Symbol.asyncDispose]();
-    await saveVmRecord(this.directory, this.#record).catch((error: unknown) =>
-      log.error({ err: error }, 'VM record not saved'),
-    );
+  async #stopDigesting(): Promise<void> {
+    this.#digesting?.stop.abort(new Error('the digests are not needed any more'));
+    await this.#digesting?.done;
+    this.#digesting = undefined;
   }
 
   async #tearDown(): Promise<void> {
-    this.#state = 'destroying';
-    this.#stopStart.abort(new AppError('conflict', 'the VM was destroyed while it was starting'));
+    const core = this.#core;
+    core.become('destroying');
+    const reason = new AppError('conflict', 'the VM was destroyed');
+    core.stopping.abort(reason);
+    core.ending.abort(reason);
     await this.#ready.catch(() => {});
-    await this.#dying;
-    this.#watch(false);
-    const vmm = this.#machine?.vmm ?? (await this.#host.driver.adopt(this.directory));
-    await vmm?.destroy();
-    await this.#execs.lose(new AppError('vm_lost', 'the VM was destroyed'));
-    await this.#machine?.guest[Symbol.asyncDispose]();
-    await rm(this.directory, { recursive: true, force: true });
+    await core.idle();
+    await this.#stopDigesting();
+    await core.unbury();
+    const machine = core.letGo();
+    await machine?.vmm.destroy();
+    await endLeftVmms(core.host.driver, core.directory);
+    await core.execs.lose(new AppError('vm_lost', 'the VM was destroyed'));
+    await machine?.guest[Symbol.asyncDispose]();
+    await rm(core.directory, { recursive: true, force: true });
   }
-
-  #watch(wanted: boolean): void {
-    const guest = this.#machine?.guest;
-    if (!wanted || guest === undefined) {
-      this.#unwatch?.abort();
-      this.#unwatch = undefined;
-    } else if (this.#unwatch === undefined) {
-      this.#unwatch = new AbortController();
-      watchGuest(guest, this.#unwatch.signal).catch((error: Error) => this.#die(error.message));
-    }
-  }
-
-  async #awaitExitNews(): Promise<void> {
-    const exited = this.#machine?.vmm.exited;
-    if (exited !== undefined) await Promise.race([exited, sleep(EXIT_NEWS_MS)]);
-  }
-}
-
-/** Only what the caller got wrong stays what it is: any other failed start is a 503 that left nothing. */
-function startError(error: unknown): unknown {
-  if (isDiskFull(error)) return diskFullError(error);
-  if (error instanceof AppError && (error.status < 500 || error.code === 'unavailable')) return error;
-  const why = error instanceof AppError ? `: ${error.message}` : '';
-  return new AppError('unavailable', `the VM could not be started${why}`, { cause: error, retryAfterSeconds: 5 });
 }

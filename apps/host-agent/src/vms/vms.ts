@@ -2,8 +2,9 @@
 import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
-import { type CreateVm, type HostVm, VmId } from '@fuse/host-protocol';
+import { type CreateVm, type HostVm, type RestoreVm, VmId } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
+import { endLeftVmms } from './machine.ts';
 import { Vm } from './vm.ts';
 import type { VmHost } from './vm-host.ts';
 import { loadVmRecord } from './vm-record.ts';
@@ -34,6 +35,11 @@ export class Vms implements AsyncDisposable {
     return vms;
   }
 
+  /** Of each VM's machine, or of what is left of it. */
+  machineDirectories(): string[] {
+    return [...this.#vms.values()].map((vm) => vm.machineDirectory);
+  }
+
   list(): HostVm[] {
     return [...this.#vms.values()].map((vm) => vm.view());
   }
@@ -57,6 +63,21 @@ export class Vms implements AsyncDisposable {
       throw error;
     }
     return { vm: vm.view(), created: existing === undefined };
+  }
+
+  /** A paused VM takes no room among those that run; one that is resumed does again. */
+  async resume(id: string): Promise<HostVm> {
+    const vm = this.get(id);
+    if (vm.state === 'paused') this.#requireRoom();
+    await vm.resume();
+    return vm.view();
+  }
+
+  async restore(id: string, request: RestoreVm): Promise<HostVm> {
+    const vm = this.get(id);
+    if (vm.state === 'paused' || vm.state === 'dead') this.#requireRoom();
+    await vm.restore(request);
+    return vm.view();
   }
 
   /** False when there was nothing. */
@@ -87,14 +108,18 @@ export class Vms implements AsyncDisposable {
   #start(id: string, order: CreateVm): Vm {
     if (this.#closing) throw new AppError('unavailable', 'the host agent is stopping');
     if (this.#sweeping.has(id)) throw new AppError('conflict', `VM "${id}" is being destroyed`);
-    const alive = [...this.#vms.values()].filter((vm) => vm.state !== 'dead').length;
+    this.#requireRoom();
+    const vm = Vm.start(this.#host, id, order);
+    this.#vms.set(id, vm);
+    return vm;
+  }
+
+  #requireRoom(): void {
+    const alive = [...this.#vms.values()].filter((vm) => vm.state !== 'dead' && vm.state !== 'paused').length;
     if (alive >= this.#host.maxVms)
       throw new AppError('unavailable', `this host has all the VMs that it may have (${this.#host.maxVms})`, {
         retryAfterSeconds: 5,
       });
-    const vm = Vm.start(this.#host, id, order);
-    this.#vms.set(id, vm);
-    return vm;
   }
 
   /** One that is being destroyed stays listed until that is done. */
@@ -135,8 +160,7 @@ export class Vms implements AsyncDisposable {
   async #remove(directory: string): Promise<boolean> {
     const there = await stat(directory).catch(() => undefined);
     if (there === undefined) return false;
-    const vmm = await this.#host.driver.adopt(directory);
-    await vmm?.destroy();
+    await endLeftVmms(this.#host.driver, directory);
     await rm(directory, { recursive: true, force: true });
     return true;
   }

@@ -1,0 +1,45 @@
+/** A snapshot of a running VM, which goes on at once. */
+
+import { AppError } from '@fuse/contract';
+import type { TakeSnapshot } from '@fuse/host-protocol';
+import type { MakeFiles, StoredSnapshot } from '../snapshots/stored-snapshot.ts';
+import { captureDisk, captureWhole, requireRoomFor } from './capture.ts';
+import { writableDiskPath } from './machine.ts';
+import { madeHere } from './snapshot-source.ts';
+import { StuckError } from './stand-still.ts';
+import type { VmCore } from './vm-core.ts';
+
+export async function takeSnapshot(
+  core: VmCore,
+  id: string,
+  { tag, include_memory }: TakeSnapshot,
+): Promise<{ snapshot: StoredSnapshot; created: boolean }> {
+  const { order, id: vm_id } = core.record;
+  if (tag !== order.tag) throw new AppError('conflict', `VM "${vm_id}" belongs to another cluster`);
+  const { image, shape } = order;
+  const made_on = await madeHere(core.host, image);
+  const created_at = new Date().toISOString();
+  return core.host.snapshots.add({ id, tag, vm_id, image, shape, made_on, include_memory, created_at }, (to, signal) =>
+    core.inTurn(() => capture(core, include_memory, to, signal)),
+  );
+}
+
+async function capture(core: VmCore, includeMemory: boolean, to: string, deleted: AbortSignal): ReturnType<MakeFiles> {
+  const machine = core.runningMachine();
+  await requireRoomFor(core.host, {
+    memoryMiB: includeMemory ? core.record.order.shape.ram_mb : 0,
+    diskPath: writableDiskPath(machine.directory),
+  });
+  const signals = { signal: AbortSignal.any([core.stopping.signal, deleted]), giveUp: core.ending.signal };
+  const from = performance.now();
+  core.standStill();
+  try {
+    return await (includeMemory ? captureWhole : captureDisk)(machine, to, signals);
+  } catch (error) {
+    if (!(error instanceof StuckError)) throw error;
+    await core.die(error.message);
+    throw core.lost(error);
+  } finally {
+    core.goOn(performance.now() - from);
+  }
+}
