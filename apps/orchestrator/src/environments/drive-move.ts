@@ -11,11 +11,17 @@ import { now } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type Change, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
 import { leased } from './start-environment.ts';
 
 const LOOK_AGAIN_MS = 100;
+
+/** What this process drives now, by uid: whoever comes for the same waits for that. */
+export interface MoveContext extends EnvironmentContext {
+  driving: Map<string, Promise<unknown>>;
+}
 
 interface Move {
   verb: 'pause' | 'resume';
@@ -48,12 +54,25 @@ const moves: Partial<Record<EnvironmentState, Move>> = {
   },
 };
 
+/** The row, unless it is gone: whoever asks has seen it live. */
+export function requireLive(row: EnvironmentRow | undefined): EnvironmentRow {
+  if (row?.state === 'failed')
+    throw new AppError('vm_lost', `vm ${row.id} was lost: ${row.error ?? 'no reason known'}`);
+  if (row === undefined || isGone(row.state)) throw new AppError('not_found', `vm ${row?.id ?? ''} not found`);
+  return row;
+}
+
 /** For one that is `pausing` or `resuming`: goes on with it when nobody else does, else waits a moment. The caller looks again. */
 export async function driveOrWait(
-  context: EnvironmentContext,
+  context: MoveContext,
   row: EnvironmentRow,
   signal: AbortSignal,
 ): Promise<EnvironmentRow | undefined> {
+  const underway = context.driving.get(row.uid);
+  if (underway !== undefined) {
+    await underway.catch(() => {}); // told to whoever began it
+    return undefined;
+  }
   const isRestore = row.restore_id !== null; // driven by whoever restores
   if (!isRestore && (await takeLease(context.db.query, row.uid, context.owner, context.startLeaseMs)))
     return driveMove(context, row, signal);
@@ -63,7 +82,7 @@ export async function driveOrWait(
 
 /** Until it is neither `pausing` nor `resuming`, whoever drives it. Begins nothing. */
 export async function settle(
-  context: EnvironmentContext,
+  context: MoveContext,
   uid: string,
   signal: AbortSignal,
 ): Promise<EnvironmentRow | undefined> {
@@ -78,7 +97,19 @@ export async function settle(
  * `row` is pausing or resuming and leased to us. Resolves with it there; undefined when somebody else changed it meanwhile. Rejects when the host
  * could not, or could not be asked.
  */
-export async function driveMove(
+export function driveMove(
+  context: MoveContext,
+  row: EnvironmentRow,
+  signal: AbortSignal,
+): Promise<EnvironmentRow | undefined> {
+  const promise = drive(context, row, signal).finally(() => {
+    if (context.driving.get(row.uid) === promise) context.driving.delete(row.uid);
+  });
+  context.driving.set(row.uid, promise);
+  return promise;
+}
+
+async function drive(
   context: EnvironmentContext,
   row: EnvironmentRow,
   signal: AbortSignal,

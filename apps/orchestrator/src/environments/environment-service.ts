@@ -11,7 +11,7 @@ import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
 import { type Admission, type Admitted, admit, place } from './admission.ts';
 import { type Created, type Creation, createEnvironment } from './create-environment.ts';
 import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
-import { settle } from './drive-move.ts';
+import { type MoveContext, settle } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
 import { execInEnvironment, toStartExec } from './exec-in-environment.ts';
@@ -35,7 +35,7 @@ type MoveKind = (typeof MOVE_KINDS)[number];
 const MAX_EXEC_TRIES = 3;
 
 export class EnvironmentService implements AsyncDisposable {
-  readonly #context: EnvironmentContext;
+  readonly #context: MoveContext;
   readonly #starts = new Map<string, Underway<EnvironmentRow>>();
   /** Pausing, resuming, and waiting for either. */
   readonly #moves = new Map<string, Underway<unknown>>();
@@ -44,7 +44,7 @@ export class EnvironmentService implements AsyncDisposable {
   #stopping = false;
 
   constructor(context: EnvironmentContext) {
-    this.#context = context;
+    this.#context = { ...context, driving: new Map() };
   }
 
   /** 400 naming `field` and those that exist when no host has it; 503 when there is no host to ask. */

@@ -1,8 +1,7 @@
 /** running -> pausing (committed) -> the host's VM paused -> paused, which holds nothing but its disk. Ten at once share one winner. */
 import { AppError } from '@fuse/contract';
 import type { EnvironmentRow } from '../db/schema.ts';
-import { driveMove, driveOrWait } from './drive-move.ts';
-import { isGone } from './environment.ts';
+import { driveMove, driveOrWait, type MoveContext, requireLive } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { environmentByUid, isIdle, transition } from './environment-store.ts';
 
@@ -12,14 +11,13 @@ export interface PauseOptions {
 }
 
 export async function pauseEnvironment(
-  context: EnvironmentContext,
+  context: MoveContext,
   uid: string,
   { onlyIfIdle = false }: PauseOptions,
   signal: AbortSignal,
 ): Promise<EnvironmentRow> {
   for (;;) {
-    const row = await environmentByUid(context.db.query, uid);
-    if (row === undefined || isGone(row.state)) throw new AppError('not_found', `vm ${row?.id ?? ''} not found`);
+    const row = requireLive(await environmentByUid(context.db.query, uid));
     if (row.state === 'paused') return row;
     if (row.state === 'pausing') {
       await driveOrWait(context, row, signal);

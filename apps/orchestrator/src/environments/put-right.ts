@@ -2,12 +2,11 @@
 
 import { now } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
-import { driveMove } from './drive-move.ts';
-import type { EnvironmentContext } from './environment-context.ts';
+import { driveMove, type MoveContext } from './drive-move.ts';
 import { environmentByUid, transition } from './environment-store.ts';
 
 /** `row` was read before the host was asked: what changed meanwhile is left alone. */
-export async function putRight(context: EnvironmentContext, row: EnvironmentRow, signal: AbortSignal): Promise<void> {
+export async function putRight(context: MoveContext, row: EnvironmentRow, signal: AbortSignal): Promise<void> {
   if (row.state === 'running') {
     const lease = { owner: context.owner, ms: context.startLeaseMs };
     const change = { lease, columns: { paused_at: now } };

@@ -3,6 +3,7 @@
  */
 import { AppError } from '@fuse/contract';
 import type { EnvironmentRow } from '../db/schema.ts';
+import { requireLive } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { touchRunning } from './environment-store.ts';
 import { notRunning } from './pause-environment.ts';
@@ -23,15 +24,15 @@ export async function ready(
   environment: EnvironmentRow,
   signal: AbortSignal,
 ): Promise<EnvironmentRow> {
-  let row: EnvironmentRow | undefined = environment;
+  let found: EnvironmentRow | undefined = environment;
   for (;;) {
-    if (row === undefined) throw new AppError('not_found', `vm ${environment.id} not found`);
+    const row = requireLive(found);
     if (row.state === 'running') {
       if (await isInUse(context, row)) return row;
-      row = await whileWanted(moves.settle(row.uid), signal);
+      found = await whileWanted(moves.settle(row.uid), signal);
     } else if (row.state === 'resuming' || (row.state === 'pausing' && row.auto_resume))
-      row = await whileWanted(moves.settle(row.uid), signal);
-    else if (row.state === 'paused' && row.auto_resume) row = await whileWanted(moves.resume(row.uid), signal);
+      found = await whileWanted(moves.settle(row.uid), signal);
+    else if (row.state === 'paused' && row.auto_resume) found = await whileWanted(moves.resume(row.uid), signal);
     else throw row.state === 'paused' || row.state === 'pausing' ? isPaused(row) : notRunning(row);
   }
 }

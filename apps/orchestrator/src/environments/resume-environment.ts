@@ -6,19 +6,17 @@ import { AppError } from '@fuse/contract';
 import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { requireRoomToResume } from './admission.ts';
-import { driveMove, driveOrWait } from './drive-move.ts';
-import { isGone } from './environment.ts';
+import { driveMove, driveOrWait, type MoveContext, requireLive } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { environmentByUid, transition } from './environment-store.ts';
 
 export async function resumeEnvironment(
-  context: EnvironmentContext,
+  context: MoveContext,
   uid: string,
   signal: AbortSignal,
 ): Promise<EnvironmentRow> {
   for (;;) {
-    const row = await environmentByUid(context.db.query, uid);
-    if (row === undefined || isGone(row.state)) throw new AppError('not_found', `vm ${row?.id ?? ''} not found`);
+    const row = requireLive(await environmentByUid(context.db.query, uid));
     if (row.state === 'running') return row;
     if (row.state === 'resuming') {
       await driveOrWait(context, row, signal);
