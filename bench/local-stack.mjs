@@ -15,7 +15,8 @@ import { freePort } from '../packages/testing/dist/index.js';
 const program = fileURLToPath(new URL('../apps/local/dist/main.js', import.meta.url));
 export const userHome = process.env.FUSE_HOME || join(homedir(), '.fuse');
 
-export async function localStack() {
+/** @param {Record<string, string>} variables further configuration, such as FUSE_HOST_CPUS */
+export async function localStack(variables = {}) {
   const home = await mkdtemp(join(tmpdir(), 'fuse-bench-'));
   await mkdir(join(userHome, 'host', 'templates'), { recursive: true });
   await mkdir(join(home, 'host'));
@@ -23,7 +24,7 @@ export async function localStack() {
   await symlink(join(userHome, 'host', 'templates'), join(home, 'host', 'templates'));
   const port = await freePort();
   const log = openSync(join(home, 'service.log'), 'a');
-  const env = { ...process.env, FUSE_HOME: home, FUSE_PORT: String(port), FUSE_LOG_LEVEL: 'warn' };
+  const env = { ...process.env, FUSE_LOG_LEVEL: 'warn', ...variables, FUSE_HOME: home, FUSE_PORT: String(port) };
   const child = spawn(process.execPath, [program], { env, stdio: ['ignore', log, log] });
   const url = `http://127.0.0.1:${port}`;
   const deadline = Date.now() + 120_000;
