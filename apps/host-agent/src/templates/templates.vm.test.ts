@@ -131,7 +131,7 @@ describe('a template', () => {
     await rm(join(directory, key), { recursive: true });
     expect(await shellIn(machine.guest, 'python3 -c "print(6*7)"')).toBe('42\n');
     await machine.vmm.pause();
-    const taken = await machines.snapshot(machine);
+    const taken = await machines.capture(machine);
     await machines.end(machine);
     const copy = await machines.restore(taken);
     expect(await shellIn(copy.guest, 'cat /dev/shm/warm')).toBe('warm\n');

@@ -1,6 +1,6 @@
 /** What every driver does, on real VMs. `<driver>/<driver>-driver.vm.test.ts` runs it. */
 import { execFile } from 'node:child_process';
-import { mkdir, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
@@ -36,13 +36,13 @@ export function describeDriver(
     afterAll(() => machines?.[Symbol.asyncDispose]());
 
     describe('boot', () => {
-      it('starts a kernel whose guest answers, and a snapshot of it can be restored', async () => {
+      it('starts a kernel whose guest answers, and what is captured of it can be restored', async () => {
         const { guest, vmm, diskPath, directory } = await machines.boot();
         expect((await guest.health()).generation).toBe(0);
         await shellIn(guest, 'echo kept > /dev/shm/file');
         await guest[Symbol.asyncDispose]();
         await vmm.pause();
-        const taken = await machines.snapshot({ guest, vmm, diskPath, directory });
+        const taken = await machines.capture({ guest, vmm, diskPath, directory });
         await vmm.destroy();
         const copy = await machines.restore(taken);
         expect(await shellIn(copy.guest, 'cat /dev/shm/file')).toBe('kept\n');
@@ -163,7 +163,7 @@ export function describeDriver(
       });
     });
 
-    describe('snapshot', () => {
+    describe('capture', () => {
       it('carries a tmpfs file and a running loop over, and leaves the source unharmed', async () => {
         const source = await machines.restore();
         await shellIn(
@@ -172,7 +172,7 @@ export function describeDriver(
         );
         const sum = await shellIn(source.guest, 'sha256sum < /dev/shm/file');
         await source.vmm.pause();
-        const taken = await machines.snapshot(source);
+        const taken = await machines.capture(source);
         await source.vmm.resume();
         expect(await shellIn(source.guest, 'sha256sum < /dev/shm/file')).toBe(sum);
         await shellIn(source.guest, 'echo changed > /dev/shm/file; sync');
@@ -193,7 +193,7 @@ export function describeDriver(
           const machine = await machines.restore(from);
           await shellIn(machine.guest, `echo ${generation} >> /root/disk; echo ${generation} >> /dev/shm/memory; sync`);
           await machine.vmm.pause();
-          from = await machines.snapshot(machine);
+          from = await machines.capture(machine);
           await machines.end(machine);
         }
         const last = await machines.restore(from);
@@ -203,7 +203,7 @@ export function describeDriver(
 
       it('is refused while the VM runs', async () => {
         const machine = await machines.restore();
-        await expect(machines.snapshot(machine)).rejects.toMatchObject({ code: 'conflict' });
+        await expect(machines.capture(machine)).rejects.toMatchObject({ code: 'conflict' });
         expect(await shellIn(machine.guest, 'echo hello')).toBe('hello\n');
       });
 
@@ -215,9 +215,78 @@ export function describeDriver(
         const machine = await machines.restore();
         await shellIn(machine.guest, 'head -c 1000000 /dev/urandom | tee /dev/shm/file > /root/file; sync');
         await machine.vmm.pause();
-        await machines.snapshot(machine);
+        await machines.capture(machine);
         await machines.end(machine);
         expect(await sum()).toBe(before);
+      });
+
+      it('holds what is zero as well as what is not', async () => {
+        const bytes = 4_000_000;
+        const source = await machines.restore();
+        await shellIn(source.guest, `yes | head -c ${bytes} > /dev/shm/file`);
+        await source.vmm.pause();
+        const full = await machines.capture(source);
+        await source.vmm.resume();
+        const copy = await machines.restore(full);
+        await shellIn(copy.guest, `head -c ${bytes} /dev/zero | dd of=/dev/shm/file conv=notrunc status=none`);
+        await copy.vmm.pause();
+        const zeroed = await machines.restore(await machines.capture(copy));
+        expect(await shellIn(zeroed.guest, `wc -c < /dev/shm/file; tr -d '\\0' < /dev/shm/file | wc -c`)).toBe(
+          `${bytes}\n0\n`,
+        );
+      });
+
+      it('leaves a guest that answers, 50 times, and the last of them can be restored', async () => {
+        const machine = await machines.restore();
+        let last: Awaited<ReturnType<typeof machines.capture>> | undefined;
+        for (let round = 1; round <= 50; round++) {
+          await machine.vmm.pause();
+          last = await machines.capture(machine);
+          await machine.vmm.resume();
+          await machine.guest.health(AbortSignal.timeout(ANSWERS_WITHIN_MS));
+          await shellIn(machine.guest, `echo ${round} >> /dev/shm/rounds`);
+        }
+        expect(await shellIn(machine.guest, 'tail -1 /dev/shm/rounds')).toBe('50\n');
+        const copy = await machines.restore(last);
+        expect(await shellIn(copy.guest, 'seq 49 | cmp - /dev/shm/rounds && echo same')).toBe('same\n');
+      });
+
+      it('is whole when it is taken 5 times in a row of a VM that goes on, each restored beside it', async () => {
+        const source = await machines.restore();
+        for (let round = 1; round <= 5; round++) {
+          await shellIn(source.guest, `echo ${round} >> /dev/shm/rounds`);
+          await source.vmm.pause();
+          const taken = await machines.capture(source);
+          await source.vmm.resume();
+          const copy = await machines.restore(taken);
+          expect(await shellIn(copy.guest, `seq ${round} | cmp - /dev/shm/rounds && echo same`)).toBe('same\n');
+          await machines.end(copy);
+        }
+      });
+
+      it('is refused, and the VM not started, when a layer is damaged', async () => {
+        const source = await machines.restore();
+        await source.vmm.pause();
+        const taken = await machines.capture(source);
+        const [layerPath = ''] = taken.snapshot.layerPaths ?? [];
+        await truncate(layerPath, 100_000);
+        await expect(machines.restore(taken)).rejects.toMatchObject({ code: 'integrity_error' });
+      });
+
+      it('stops when it is aborted, and the VM goes on', async () => {
+        const machine = await machines.restore();
+        const directory = await machines.newDirectory();
+        const files = {
+          memoryPath: join(directory, 'memory'),
+          devicePath: join(directory, 'device'),
+          layerPath: join(directory, 'layer'),
+        };
+        await machine.vmm.pause();
+        const stopped = machine.vmm.capture(files, AbortSignal.abort(new Error('not wanted any more')));
+        await expect(stopped).rejects.toThrow('not wanted any more');
+        await expect(stat(files.layerPath)).rejects.toMatchObject({ code: 'ENOENT' });
+        await machine.vmm.resume();
+        expect(await shellIn(machine.guest, 'echo hello')).toBe('hello\n');
       });
     });
 

@@ -16,6 +16,8 @@ export interface MachineShape {
 export interface SnapshotFiles {
   /** Guest memory, sparse, `memoryMiB` long. Mapped privately by every VM restored from it: never written again. */
   memoryPath: string;
+  /** What differs from `memoryPath`: layers (snapshots/memory/layer-file.ts), oldest first. A VM reads them while it starts, and has their pages to itself. */
+  layerPaths?: readonly string[];
   /** Device state. */
   devicePath: string;
 }
@@ -37,18 +39,19 @@ export interface BootSpec extends MachineSpec {
   consolePath?: string;
 }
 
-/** Files of one instant of a VM, its memory in two parts. */
-export interface CaptureFiles extends SnapshotFiles {
-  /** What it wrote since it was started, as a memory layer (snapshots/memory/layer-file.ts) over `memoryPath`: another name of the file that it runs on. */
+/** Where the files of one instant of a VM go. */
+export interface CaptureFiles {
+  /** Becomes another name of the memory file that the VM runs on. */
+  memoryPath: string;
+  /** What differs from it: all that the VM wrote since it was started. */
   layerPath: string;
+  devicePath: string;
 }
 
 export interface RestoreSpec extends MachineSpec {
   kernelPath: string;
   initramfsPath: string;
   snapshot: SnapshotFiles;
-  /** Memory layers over the snapshot's memory file, oldest first. The VM reads them while it starts, and has their pages to itself. */
-  layerPaths?: readonly string[];
 }
 
 export interface VmmExit {

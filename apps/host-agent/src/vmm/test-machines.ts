@@ -110,10 +110,12 @@ export class TestMachines implements AsyncDisposable {
   }
 
   /** Of a paused machine: memory, devices and disk in a directory of their own. */
-  async snapshot(machine: TestMachine): Promise<{ snapshot: SnapshotFiles; diskPath: string }> {
+  async capture(machine: TestMachine): Promise<{ snapshot: SnapshotFiles; diskPath: string }> {
     const directory = await this.newDirectory(newId('snapshot'));
-    const snapshot = { memoryPath: join(directory, 'memory'), devicePath: join(directory, 'device') };
-    await machine.vmm.snapshot(snapshot);
+    const files = { memoryPath: join(directory, 'memory'), devicePath: join(directory, 'device') };
+    const layerPath = join(directory, 'layer');
+    await machine.vmm.capture({ ...files, layerPath });
+    const snapshot = { ...files, layerPaths: [layerPath] };
     const diskPath = join(directory, 'disk.img');
     await copyWritableDisk(machine.diskPath, diskPath);
     return { snapshot, diskPath };

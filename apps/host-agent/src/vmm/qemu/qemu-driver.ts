@@ -80,7 +80,7 @@ class QemuDriver implements VmmDriver {
       {
         directory: spec.directory,
         args: restoreArguments(this.#machine(spec, { sharedMemory: false })),
-        restoring: { devicePath: spec.snapshot.devicePath, layerPaths: spec.layerPaths ?? [] },
+        restoring: { devicePath: spec.snapshot.devicePath, layerPaths: spec.snapshot.layerPaths ?? [] },
       },
       signal,
     );
