@@ -10,6 +10,7 @@ import type { HostAgentConfig } from './config.ts';
 import { connectGuest } from './guest/guest-client.ts';
 import { createHttpServer } from './http/server.ts';
 import { loadAssets } from './images/assets.ts';
+import { SnapshotTransfer } from './snapshots/chunks/snapshot-transfer.ts';
 import { Snapshots } from './snapshots/snapshots.ts';
 import { Templates } from './templates/templates.ts';
 import { openSpawner } from './vmm/children.ts';
@@ -59,20 +60,23 @@ export async function createHostAgent(
       'snapshots',
       await Snapshots.open({ directory: join(config.dataDirectory, 'snapshots'), log }),
     );
+    const storageReserveBytes = config.storageReserveMb * MIB;
+    const transfer = new SnapshotTransfer({
+      ...{ snapshots, store, log, storageReserveBytes },
+      directory: config.dataDirectory,
+    });
     const host: VmHost = {
       driver,
       templates,
       snapshots,
-      importSnapshot: async ({ snapshotId }) => {
-        throw new AppError('not_found', `there is no snapshot "${snapshotId}"`);
-      },
+      importSnapshot: (wanted, signal) => transfer.import(wanted, signal),
       assets,
       store,
       log,
       connectGuest: (vmm) => connectGuest(vmm, { log }),
       vmsDirectory: join(config.dataDirectory, 'vms'),
       maxVms: config.capacity.maxVms,
-      storageReserveBytes: config.storageReserveMb * MIB,
+      storageReserveBytes,
     };
     let httpClosed: Promise<void> = Promise.resolve();
     disposables.defer('HTTP server', () => httpClosed);
@@ -87,6 +91,7 @@ export async function createHostAgent(
       token: config.token,
       vms,
       snapshots,
+      transfer,
       store,
       assets,
       capacity: () => report,

@@ -8,9 +8,11 @@ import { type Logger, newRequestId } from '@fuse/runtime';
 import fastify, { type FastifyInstance, LogController, type RawServerDefault } from 'fastify';
 import { serializerCompiler, validatorCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import type { Assets } from '../images/assets.ts';
+import type { SnapshotTransfer } from '../snapshots/chunks/snapshot-transfer.ts';
 import type { Snapshots } from '../snapshots/snapshots.ts';
 import type { Vms } from '../vms/vms.ts';
 import { bearerCheck } from './auth.ts';
+import { chunkRoutes } from './chunk-routes.ts';
 import { answerError } from './errors.ts';
 import { execRoutes } from './exec-routes.ts';
 import { fileRoutes } from './file-routes.ts';
@@ -31,6 +33,7 @@ export interface HttpParts {
   token: string;
   vms: Vms;
   snapshots: Snapshots;
+  transfer: SnapshotTransfer;
   store: ObjectStore;
   assets: Assets;
   capacity: () => HostCapacityReport;
@@ -79,6 +82,7 @@ export function createHttpServer(parts: HttpParts): App {
   hostRoutes(app, parts);
   vmRoutes(app, parts);
   snapshotRoutes(app, parts);
+  chunkRoutes(app, parts);
   execRoutes(app, parts);
   fileRoutes(app, parts);
   return app;

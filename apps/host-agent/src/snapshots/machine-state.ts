@@ -4,8 +4,8 @@
 import { join } from 'node:path';
 import type { SnapshotFiles, Vmm } from '../vmm/driver.ts';
 
-const MEMORY_FILE = 'memory';
-const DEVICE_FILE = 'device';
+export const MEMORY_FILE = 'memory';
+export const DEVICE_FILE = 'device';
 
 /** Of a paused VM. Resolves with the names of the files that were made; nothing needs to be flushed yet. */
 export async function captureMachineState(vmm: Vmm, directory: string, signal?: AbortSignal): Promise<string[]> {

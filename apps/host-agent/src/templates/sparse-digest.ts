@@ -12,7 +12,7 @@ const READ_BYTES = 1_048_576;
 const zeros = Buffer.alloc(BLOCK_BYTES);
 const MAX_FILEFRAG_BYTES = 16_777_216;
 
-interface Extent {
+export interface Extent {
   start: number;
   end: number;
 }
@@ -42,7 +42,7 @@ export async function sparseDigest(path: string, signal?: AbortSignal): Promise<
 }
 
 /** The whole file where the file system does not tell. */
-async function dataExtents(path: string, size: number): Promise<Extent[]> {
+export async function dataExtents(path: string, size: number): Promise<Extent[]> {
   try {
     const { stdout } = await promisify(execFile)('filefrag', ['-v', '-b4096', '--', path], {
       env: { PATH: '/usr/sbin:/sbin:/usr/bin:/bin', LC_ALL: 'C' },
