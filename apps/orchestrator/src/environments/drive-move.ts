@@ -131,8 +131,12 @@ async function drive(
       context.log.warn({ err: error, environment: row.id, vm_id: row.vm_id }, `${move.verb} failed`);
       const change = { error: error.message, columns: move.columnsBack };
       if ((await become(move.back, change)) === undefined) return undefined;
-    } else await releaseLease(context.db.query, row.uid, context.owner);
-    throw signal.aborted ? signal.reason : error;
+    } else {
+      await releaseLease(context.db.query, row.uid, context.owner);
+      signal.throwIfAborted();
+      if ((await environmentByUid(context.db.query, row.uid))?.version !== row.version) return undefined;
+    }
+    throw error;
   });
 }
 
