@@ -1,43 +1,23 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
 import { sleep } from '@fuse/runtime';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { streamsOf, TestHost } from './vms/test-host.ts';
-
-const program = fileURLToPath(new URL('../bin/fuse-host-agent.js', import.meta.url));
+import { PROGRAM_PATH, TestProgram } from './vms/test-program.ts';
 
 let host: TestHost;
-let child: ChildProcess | undefined;
+let program: TestProgram;
 beforeAll(async () => {
   host = await TestHost.open();
   await host.stop();
+  program = new TestProgram(host);
 });
-afterEach(async () => {
-  if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-  child.kill('SIGKILL');
-  await once(child, 'exit');
-});
+afterEach(() => program.kill());
 afterAll(() => host[Symbol.asyncDispose]());
-
-async function startProgram(): Promise<ChildProcess> {
-  const started = spawn(process.execPath, [program], { env: host.environment, stdio: ['ignore', 'pipe', 'pipe'] });
-  child = started;
-  let text = '';
-  for await (const chunk of started.stdout) {
-    text += chunk;
-    const url = /"url":"([^"]+)"/.exec(text)?.[1];
-    if (url === undefined) continue;
-    started.stdout.resume();
-    host.useUrl(url);
-    return started;
-  }
-  throw new Error(`the program ended: ${text}`);
-}
 
 describe('the program', () => {
   it('killed at any moment loses no VM and no byte of a running command', async () => {
-    let running = await startProgram();
+    let running = await program.start();
     const vm = await host.create();
     const script = 'i=0; while [ $i -lt 5000 ]; do echo "line $i"; i=$((i+1)); done';
     const { id } = await host.startExec(vm.id, ['sh', '-c', script]);
@@ -45,7 +25,7 @@ describe('the program', () => {
       await sleep(100 + 170 * round);
       running.kill('SIGKILL');
       await once(running, 'exit');
-      running = await startProgram();
+      running = await program.start();
     }
     expect(await host.endOf(vm.id, id)).toMatchObject({ state: 'exited', exit: { exit_code: 0 } });
     const { stdout, exited } = streamsOf(await host.log(vm.id, id));
@@ -57,7 +37,7 @@ describe('the program', () => {
   });
 
   it('ends at SIGTERM within seconds, whoever waits, and its VMs run on', async () => {
-    const running = await startProgram();
+    const running = await program.start();
     const vm = await host.create();
     await host.startExec(vm.id, ['sleep', '600'], {}, 'long');
     const waiting = host.call('GET', `/v1/vms/${vm.id}/execs/long?wait_ms=60000`);
@@ -70,7 +50,7 @@ describe('the program', () => {
     expect(performance.now() - from).toBeLessThan(6_000);
     expect(await waiting).toMatchObject({ state: 'running' });
     await expect(following).rejects.toThrow();
-    const again = await startProgram();
+    const again = await program.start();
     expect(await host.call('GET', `/v1/vms/${vm.id}/execs/long`)).toMatchObject({ state: 'running' });
     await host.destroy(vm.id);
     again.kill('SIGTERM');
@@ -79,7 +59,7 @@ describe('the program', () => {
 
   it('says what is wrong with its configuration', async () => {
     const wrong = { ...host.environment, FUSE_HOST_CPUS: 'many', FUSE_HOST_TOKEN: '' };
-    const started = spawn(process.execPath, [program], { env: wrong, stdio: ['ignore', 'ignore', 'pipe'] });
+    const started = spawn(process.execPath, [PROGRAM_PATH], { env: wrong, stdio: ['ignore', 'ignore', 'pipe'] });
     const errors = started.stderr.toArray();
     expect(await once(started, 'exit')).toEqual([1, null]);
     const text = Buffer.concat(await errors).toString();

@@ -144,7 +144,7 @@ describe('a host agent that starts again', () => {
       expect(await readdir(host.vmsDirectory)).toEqual([]);
       expect(await host.list()).toEqual({ vms: [] });
     }, 10_000);
-    expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+    await vi.waitFor(() => expect(() => process.kill(pid, 0)).toThrow('ESRCH'), 5_000);
   });
 
   it('leaves a VM alone whose record it cannot read, until that is destroyed by its id', async () => {
@@ -156,7 +156,7 @@ describe('a host agent that starts again', () => {
     expect(await host.list()).toEqual({ vms: [] });
     process.kill(pid, 0);
     expect((await host.destroy(vm.id)).destroyed).toBe(true);
-    expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+    await vi.waitFor(() => expect(() => process.kill(pid, 0)).toThrow('ESRCH'), 5_000);
     await mkdir(join(host.vmsDirectory, 'unread'));
     await host.agent.destroyAllVms();
     expect(await readdir(host.vmsDirectory)).toEqual([]);

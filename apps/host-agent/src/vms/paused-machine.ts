@@ -7,14 +7,7 @@ import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { z } from 'zod';
 import { captureMachineState, loadableMachineState } from '../snapshots/machine-state.ts';
-import {
-  describeFiles,
-  digestFiles,
-  flushFiles,
-  forgetFiles,
-  StoredFile,
-  verifyFiles,
-} from '../snapshots/stored-files.ts';
+import { describeFiles, digestFiles, flushFiles, StoredFile, verifyFiles } from '../snapshots/stored-files.ts';
 import type { SnapshotFiles, Vmm } from '../vmm/driver.ts';
 import { readIfThere, writeDurably } from './atomic-file.ts';
 import { writableDiskPath } from './machine.ts';
@@ -53,8 +46,8 @@ export async function digestPaused(machineDirectory: string, signal: AbortSignal
 export async function verifiedPaused(machineDirectory: string, signal: AbortSignal): Promise<SnapshotFiles> {
   const files = await loadList(machineDirectory);
   await verifyFiles(machineDirectory, files, signal);
-  forgetFiles(machineDirectory, files);
-  return loadableMachineState(join(machineDirectory, PAUSED_DIRECTORY), signal);
+  const names = files.map(({ name }) => name);
+  return loadableMachineState(join(machineDirectory, PAUSED_DIRECTORY), names);
 }
 
 async function saveList(machineDirectory: string, files: StoredFile[]): Promise<void> {

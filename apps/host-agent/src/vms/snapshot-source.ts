@@ -29,18 +29,16 @@ export async function prepareFromSnapshot(
   phases: Phases,
   signal: AbortSignal,
 ): Promise<PreparedMachine> {
-  const held = await hold(host, source, signal);
+  const held = await phases.timed('memory_ms', () => hold(host, source, signal));
   try {
     const { record } = held;
     requireSameMachine(order, record);
     const useMemory = await canUseMemory(host, source, order, record);
     const diskPath = writableDiskPath(directory);
     await phases.timed('disk_ms', () => copyWritableDisk(join(held.directory, SNAPSHOT_DISK_FILE), diskPath, signal));
-    const memory = useMemory
-      ? await phases.timed('memory_ms', () => loadableMachineState(held.directory, signal))
-      : undefined;
+    const names = record.files.map(({ name }) => name);
     return {
-      memory,
+      memory: useMemory ? loadableMachineState(held.directory, names) : undefined,
       fellBack: record.include_memory && !useMemory,
       [Symbol.asyncDispose]: () => held[Symbol.asyncDispose](),
     };
