@@ -4,10 +4,11 @@
  */
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
-import { dataExtents, type Extent } from '../templates/sparse-digest.ts';
-import { DEVICE_FILE, MEMORY_FILE } from './machine-state.ts';
+import { alignedExtents, dataExtents, type Extent } from '../templates/sparse-digest.ts';
+import { DEVICE_FILE, MEMORY_FILE, openMemory } from './machine-state.ts';
+import { PAGE_BYTES } from './memory/layer-file.ts';
 import { readFully } from './memory/whole-io.ts';
-import { SNAPSHOT_DISK_FILE } from './snapshot-record.ts';
+import { SNAPSHOT_DISK_FILE, type SnapshotRecord } from './snapshot-record.ts';
 import type { HeldSnapshot } from './stored-snapshot.ts';
 
 export const snapshotPartNames = ['memory', 'device', 'disk'] as const;
@@ -41,10 +42,34 @@ export async function openSnapshotParts({ directory, record }: HeldSnapshot): Pr
   };
   try {
     for (const name of record.include_memory ? snapshotPartNames : (['disk'] as const))
-      opened.push(await openFlat(name, join(directory, fileOfPart[name])));
+      opened.push(
+        await (name === 'memory' ? openLayered(directory, record) : openFlat(name, join(directory, fileOfPart[name]))),
+      );
     return { parts: opened, [Symbol.asyncDispose]: close };
   } catch (error) {
     await close();
+    throw error;
+  }
+}
+
+async function openLayered(directory: string, { files }: SnapshotRecord): Promise<SnapshotPart & AsyncDisposable> {
+  const names = files.map(({ name }) => name);
+  const memory = await openMemory(directory, names);
+  try {
+    const ofLayers = memory.stack.runs.map(({ firstPage, pages }) => ({
+      start: firstPage * PAGE_BYTES,
+      end: (firstPage + pages) * PAGE_BYTES,
+    }));
+    const ofBase = await dataExtents(join(directory, MEMORY_FILE), memory.sizeBytes);
+    return {
+      name: 'memory',
+      sizeBytes: memory.sizeBytes,
+      extents: alignedExtents([...ofBase, ...ofLayers], memory.sizeBytes),
+      read: (target, position) => memory.read(target, position),
+      [Symbol.asyncDispose]: () => memory[Symbol.asyncDispose](),
+    };
+  } catch (error) {
+    await memory[Symbol.asyncDispose]();
     throw error;
   }
 }

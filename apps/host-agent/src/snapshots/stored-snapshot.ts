@@ -16,7 +16,7 @@ import type { Logger } from '@fuse/runtime';
 import { Notifier } from '../execs/notifier.ts';
 import { hostBootId } from '../vmm/process.ts';
 import { diskUseOf, SNAPSHOT_FORMAT, type SnapshotRecord, saveSnapshotRecord, viewOf } from './snapshot-record.ts';
-import { describeFiles, digestFiles, flushFiles, forgetFiles, verifyFiles } from './stored-files.ts';
+import { describeFiles, digestFiles, flushFiles, verifyFiles } from './stored-files.ts';
 
 /** What is known of a snapshot before it is there. */
 export type SnapshotAbout = Pick<
@@ -246,7 +246,6 @@ export class StoredSnapshot {
     await this.#made.catch(() => {});
     await this.#finished;
     while (this.#holds > 0) await this.#changes.wait();
-    forgetFiles(directory, this.#record?.files ?? []);
     return removeSnapshotDirectory(directory);
   }
 }

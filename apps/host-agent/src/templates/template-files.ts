@@ -6,7 +6,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { sparseDigest } from './sparse-digest.ts';
+import { knownDigest, stampOf as stampOfFile } from './known-digest.ts';
 
 export const TEMPLATE_FORMAT = 1;
 export const MEMORY_PART = 'memory';
@@ -37,7 +37,7 @@ const parts = Object.entries(partNames) as [keyof typeof partNames, string][]; /
 export async function describeParts(directory: string, signal?: AbortSignal): Promise<TemplateDescription['parts']> {
   const described = async (name: string) => {
     const path = join(directory, name);
-    return { sizeBytes: (await stat(path)).size, digest: await sparseDigest(path, signal) };
+    return { sizeBytes: (await stat(path)).size, digest: (await knownDigest(path, signal)).digest };
   };
   const [memory, device, disk] = await Promise.all([
     described(MEMORY_PART),
@@ -50,8 +50,8 @@ export async function describeParts(directory: string, signal?: AbortSignal): Pr
 /** What must be unchanged for an earlier check to hold; undefined when a part is missing. */
 export async function stampOf(directory: string): Promise<string | undefined> {
   try {
-    const stats = await Promise.all(parts.map(([, name]) => stat(join(directory, name), { bigint: true })));
-    return stats.map((each) => `${each.dev}:${each.ino}:${each.size}:${each.mtimeNs}`).join(' ');
+    const stamps = await Promise.all(parts.map(([, name]) => stampOfFile(join(directory, name))));
+    return stamps.map(({ stamp }) => stamp).join(' ');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
@@ -75,7 +75,7 @@ export async function findDamage(directory: string, signal?: AbortSignal): Promi
     if (size === undefined) return `${name} is missing`;
     const { sizeBytes, digest } = description.parts[part];
     if (size !== sizeBytes) return `${name} has ${size} bytes and should have ${sizeBytes}`;
-    if ((await sparseDigest(path, signal)) !== digest) return `${name} does not match its digest`;
+    if ((await knownDigest(path, signal)).digest !== digest) return `${name} does not match its digest`;
   }
   return undefined;
 }
