@@ -7,8 +7,10 @@ import { Disposables, type Logger, newId, systemClock } from '@fuse/runtime';
 import type { OrchestratorConfig } from './config.ts';
 import { ensureCluster } from './db/cluster.ts';
 import { openDatabase } from './db/open.ts';
+import type { EnvironmentContext } from './environments/environment-context.ts';
 import { EnvironmentEvents } from './environments/environment-events.ts';
 import { EnvironmentService } from './environments/environment-service.ts';
+import { forkEnvironment } from './environments/fork-environment.ts';
 import { registerEnvironmentRoutes } from './environments/routes.ts';
 import { EventHub } from './events/events.ts';
 import { FileService } from './files/file-service.ts';
@@ -29,6 +31,8 @@ import { RunService } from './runs/run-service.ts';
 import { RunWorker } from './runs/run-worker.ts';
 import { ChunkCollector } from './snapshots/exporting/chunk-collector.ts';
 import { SnapshotExporter } from './snapshots/exporting/snapshot-exporter.ts';
+import { registerSnapshotRoutes } from './snapshots/routes.ts';
+import { SnapshotService } from './snapshots/snapshot-service.ts';
 
 /** Everything new waits this long for a sign of life of a host; the reconciler asks far more often. */
 const HOST_STALE_MS = 30_000;
@@ -64,7 +68,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const hub = disposables.add('event hub', await EventHub.open(db));
     const hostDirectory = disposables.add('host clients', new HostDirectory(db, log));
     const hosts = new HostService(db);
-    const environments = new EnvironmentService({
+    const environmentContext: EnvironmentContext = {
       db,
       hosts: hostDirectory,
       log,
@@ -75,13 +79,16 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       hostStaleMs: HOST_STALE_MS,
       startLeaseMs: START_LEASE_MS,
       hostRetryMs: HOST_RETRY_MS,
-    });
+    };
+    const environments = new EnvironmentService(environmentContext);
+    const snapshots = new SnapshotService({ ...environmentContext, objectStore });
     const reconciler = disposables.add(
       'reconciler',
       new Reconciler({
         db,
         hosts: hostDirectory,
         environments,
+        snapshots,
         log,
         clock: systemClock,
         clusterTag: cluster.tag,
@@ -116,7 +123,13 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     );
     const exporter = disposables.add(
       'snapshot exporter',
-      new SnapshotExporter({ db, hosts: hostDirectory, objectStore, log, config: config.exports }),
+      new SnapshotExporter({
+        db,
+        hosts: hostDirectory,
+        objectStore,
+        log,
+        config: config.exports,
+      }),
     );
     const worker = disposables.add(
       'run worker',
@@ -124,6 +137,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     );
     // Before the worker, which waits for the starts of its runs.
     disposables.add('environments', environments);
+    disposables.add('snapshots', snapshots);
     const runs = new RunService({ db, hub, objectStore, environments, worker, retentionMs });
     const { maxFileBytes, fileLifetimeMs } = config.runs;
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });
@@ -141,7 +155,12 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         });
         registerHostRoutes(app, hosts);
         registerImageRoutes(app, hostDirectory);
-        registerEnvironmentRoutes(app, environments, new EnvironmentEvents(db, hub, environments));
+        registerEnvironmentRoutes(app, {
+          environments,
+          events: new EnvironmentEvents(db, hub, environments),
+          fork: (request) => forkEnvironment(environmentContext, { environments, snapshots }, request),
+        });
+        registerSnapshotRoutes(app, snapshots);
         registerRunRoutes(app, {
           runs,
           events: { db, hub, environments, objectStore, log },

@@ -141,7 +141,7 @@ export interface RunOutputsTable {
 
 export interface EventsTable {
   id: Generated<number>;
-  subject_kind: 'environment' | 'run' | 'host';
+  subject_kind: 'environment' | 'run' | 'host' | 'snapshot';
   subject_id: string;
   kind: string;
   data: Json<Record<string, unknown>>;
@@ -250,4 +250,5 @@ export interface Database {
 export type HostRow = Selectable<HostsTable>;
 export type EnvironmentRow = Selectable<EnvironmentsTable>;
 export type RunRow = Selectable<RunsTable>;
+export type SnapshotRow = Selectable<SnapshotsTable>;
 export type EventRow = Selectable<EventsTable>;

@@ -20,6 +20,7 @@ export interface Seed {
   snapshotId: string;
   /** Where its bytes are. */
   hostId: string | null;
+  arch: string;
   /** In the object store too: any host may start it. */
   isExported: boolean;
   fallback: 'disk' | undefined;
@@ -45,7 +46,12 @@ export async function admit(context: EnvironmentContext, tx: Tx, admission: Admi
   const effective = effectiveSpec(admission.spec);
   const id = `${context.vmPrefix}${admission.taskId}`;
   const { seed } = admission;
-  const placement = await place(context, tx, seed === undefined ? effective : { ...effective, seed }, true);
+  const placement = await place(
+    context,
+    tx,
+    seed === undefined ? effective : { ...effective, arch: seed.arch, seed },
+    true,
+  );
   // A run's id is new, and so is its environment's.
   const taken = admission.runId === undefined ? await environmentById(tx, admission.tenantId, id) : undefined;
   if (taken !== undefined) throw taskConflict(taken);

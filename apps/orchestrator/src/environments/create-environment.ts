@@ -10,12 +10,13 @@ import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { hostById } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
-import { claimKey, findAnswer, recordResponse } from '../idempotency/idempotency-store.ts';
+import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import { type Admission, isConflictWithDying, rejectionError } from './admission.ts';
 import { checkSpec, isGone, refuseUnsupported, toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, type Lifetime } from './environment-store.ts';
+import { seeded } from './seed.ts';
 
 export interface Creation {
   tenantId: string;
@@ -34,25 +35,33 @@ export interface Created {
 const MAX_WAITS_FOR_DYING = 5;
 const MAX_KEY_TRIES = 5;
 
+/** What is asked for, seen inside the transaction that admits it: a snapshot's row is held there. */
+type Plan = (tx: Tx) => Promise<Admission>;
+
 export async function createEnvironment(
   context: EnvironmentContext,
   service: EnvironmentService,
   { tenantId, request, idempotent, signal }: Creation,
 ): Promise<Created> {
-  const spec = request.spec ?? {};
   refuseUnsupported(request);
-  checkSpec(spec);
-  const admission: Admission = {
+  checkSpec(request.spec ?? {});
+  if (idempotent !== undefined) return createOnce(context, service, { tenantId, request }, idempotent);
+  await requirePlace(context, service, request);
+  const { uid } = await admitForNow(context, service, planOf(tenantId, request));
+  return { environment: toEnvironment(await service.start(uid, { signal })), replayed: false };
+}
+
+function planOf(tenantId: string, request: CreateEnvironment, uid?: string): Plan {
+  const { seed_snapshot_id } = request;
+  return async (tx) => ({
     tenantId,
     taskId: request.task_id,
-    spec,
+    spec: request.spec ?? {},
     env: request.env ?? {},
     lifetime: lifetimeOf(request),
-  };
-  if (idempotent !== undefined) return createOnce(context, service, admission, idempotent);
-  await requirePlace(context, service, admission);
-  const { uid } = await admitForNow(context, service, admission);
-  return { environment: toEnvironment(await service.start(uid, { signal })), replayed: false };
+    ...(seed_snapshot_id ? await seeded(tx, tenantId, { ...request, seed_snapshot_id }) : {}),
+    ...(uid === undefined ? {} : { uid }),
+  });
 }
 
 /** The columns of what was given. */
@@ -66,7 +75,11 @@ function lifetimeOf(request: CreateEnvironment): Lifetime {
   };
 }
 
-async function requirePlace(context: EnvironmentContext, service: EnvironmentService, { spec }: Admission) {
+async function requirePlace(
+  context: EnvironmentContext,
+  service: EnvironmentService,
+  { spec = {}, seed_snapshot_id }: CreateEnvironment,
+): Promise<void> {
   const hostId = spec.host_id || undefined;
   if (hostId !== undefined && (await hostById(context.db.query, hostId)) === undefined)
     throw rejectionError({
@@ -74,28 +87,30 @@ async function requirePlace(context: EnvironmentContext, service: EnvironmentSer
       message: `spec.host_id: host "${hostId}" is not registered`,
       reasons: [],
     });
-  await service.requireImage(spec.image || DEFAULT_IMAGE, 'spec.image');
+  if (!seed_snapshot_id) await service.requireImage(spec.image || DEFAULT_IMAGE, 'spec.image');
 }
 
 /** Admits or refuses; waits only for the task's own former environment to be gone. */
 async function admitForNow(
   context: EnvironmentContext,
   service: EnvironmentService,
-  admission: Admission,
+  plan: Plan,
   first: (tx: Tx) => Promise<void> = async () => {},
 ): Promise<EnvironmentRow> {
   for (let waits = 0; ; waits += 1) {
+    let wanted: Admission | undefined;
     try {
       const admitted = await context.db.transaction(async (tx) => {
         await first(tx);
-        return service.admit(tx, admission);
+        wanted = await plan(tx);
+        return service.admit(tx, wanted);
       });
       if (admitted.kind === 'admitted') return admitted.environment;
       throw rejectionError(admitted);
     } catch (error) {
-      if (!isConflictWithDying(error) || waits >= MAX_WAITS_FOR_DYING) throw error;
-      const id = `${context.vmPrefix}${admission.taskId}`;
-      const dying = await environmentById(context.db.query, admission.tenantId, id);
+      if (wanted === undefined || !isConflictWithDying(error) || waits >= MAX_WAITS_FOR_DYING) throw error;
+      const id = `${context.vmPrefix}${wanted.taskId}`;
+      const dying = await environmentById(context.db.query, wanted.tenantId, id);
       if (dying?.state === 'destroying') await service.destroy(dying.uid);
     }
   }
@@ -109,16 +124,16 @@ class KeyTaken extends Error {
 async function createOnce(
   context: EnvironmentContext,
   service: EnvironmentService,
-  admission: Admission,
+  { tenantId, request }: Pick<Creation, 'tenantId' | 'request'>,
   idempotent: IdempotentRequest,
 ): Promise<Created> {
   for (let tries = 1; ; tries += 1) {
     const earlier = await replay(context, service, idempotent);
     if (earlier !== undefined) return { environment: earlier, replayed: true };
-    await requirePlace(context, service, admission);
+    await requirePlace(context, service, request);
     const uid = randomUUID();
     try {
-      await admitForNow(context, service, { ...admission, uid }, async (tx) => {
+      await admitForNow(context, service, planOf(tenantId, request, uid), async (tx) => {
         if (!(await claimKey(tx, idempotent, uid))) throw new KeyTaken();
       });
       const environment = toEnvironment(await service.start(uid));
@@ -142,12 +157,6 @@ async function replay(
   const row = await service.get(context.db.query, earlier.resourceId);
   if (row !== undefined && !isGone(row.state) && row.state !== 'destroying')
     return toEnvironment(await service.start(row.uid));
-  await context.db.query
-    .deleteFrom('idempotency_keys')
-    .where('tenant_id', '=', idempotent.tenantId)
-    .where('route', '=', idempotent.route)
-    .where('key', '=', idempotent.key)
-    .where('resource_id', '=', earlier.resourceId)
-    .execute();
+  await forgetKey(context.db.query, idempotent, earlier.resourceId);
   return undefined;
 }

@@ -78,7 +78,7 @@ describe('POST /v1/environments refuses', () => {
       code: 'unavailable',
       message: /a=b matched none of 1/,
     },
-    ...['manifest_inline', 'startup_script', 'gateway_url', 'gateway_token', 'seed_snapshot_id'].map((field) => ({
+    ...['manifest_inline', 'startup_script', 'gateway_url', 'gateway_token'].map((field) => ({
       body: { task_id: 't', [field]: 'x' },
       status: 501,
       code: 'unimplemented',
@@ -150,7 +150,7 @@ describe('POST /v1/environments/{id}?action= refuses', () => {
         field: 'action',
         message: /^missing or unknown action/,
       });
-    await expectRefusal('POST', '/v1/environments/none?action=fork', {
+    await expectRefusal('POST', '/v1/environments/none?action=drain', {
       body: {},
       status: 501,
       code: 'unimplemented',

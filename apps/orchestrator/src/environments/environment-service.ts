@@ -20,6 +20,7 @@ import { putRight } from './put-right.ts';
 import { ready } from './ready.ts';
 import { resumeEnvironment } from './resume-environment.ts';
 import { giveUpStart, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
+import { type StartTogetherOptions, startTogether } from './start-together.ts';
 
 export type { Admission, Admitted } from './admission.ts';
 
@@ -97,6 +98,22 @@ export class EnvironmentService implements AsyncDisposable {
     );
     this.#starts.set(uid, { promise, abort });
     return promise;
+  }
+
+  /** As `start`, of several that were just admitted by this process: all of them run when it resolves, or none is left. */
+  startTogether(rows: readonly EnvironmentRow[], options: StartTogetherOptions): Promise<EnvironmentRow[]> {
+    if (this.#stopping) return Promise.reject(new ProcessStops());
+    const abort = new AbortController();
+    const signal = AbortSignal.any([abort.signal, options.signal]);
+    const together = startTogether(this.#context, rows, { ...options, signal }).finally(() => {
+      for (const { uid } of rows) this.#starts.delete(uid);
+    });
+    for (const [position, row] of rows.entries()) {
+      const promise = together.then((running) => running[position] ?? row);
+      promise.catch(() => {}); // the caller of `startTogether` hears of it
+      this.#starts.set(row.uid, { promise, abort });
+    }
+    return together;
   }
 
   /**

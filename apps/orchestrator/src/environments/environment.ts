@@ -46,8 +46,12 @@ export function effectiveSpec(spec: EnvironmentSpec): EffectiveSpec {
   };
 }
 
+/** One spelling of each; undefined for what is none. */
+export const knownArch = (arch: string): string | undefined =>
+  Object.hasOwn(ARCHITECTURES, arch.toLowerCase()) ? ARCHITECTURES[arch.toLowerCase()] : undefined;
+
 function normalArch(arch: string): string {
-  const known = Object.hasOwn(ARCHITECTURES, arch.toLowerCase()) ? ARCHITECTURES[arch.toLowerCase()] : undefined;
+  const known = knownArch(arch);
   if (known === undefined) throw invalidField('spec.arch', 'must be amd64 or arm64');
   return known;
 }

@@ -1,4 +1,11 @@
-import { AppError, CreateEnvironment, ExecRequest, type ListEnvironments, pageLimit } from '@fuse/contract';
+import {
+  AppError,
+  CreateEnvironment,
+  ExecRequest,
+  ForkEnvironment,
+  type ListEnvironments,
+  pageLimit,
+} from '@fuse/contract';
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
@@ -9,6 +16,7 @@ import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { toEnvironment } from './environment.ts';
 import type { EnvironmentEvents } from './environment-events.ts';
 import type { EnvironmentService } from './environment-service.ts';
+import type { Forked, ForkRequest } from './fork-environment.ts';
 
 const params = z.object({ id: z.string() });
 const Cursor = z.object({ id: z.string() });
@@ -16,10 +24,17 @@ const listQuery = z.object({ ...pageQuery, task_id: queryText, state: queryText,
 const eventQuery = z.object({ last_event_id: queryText });
 
 const CREATE_ROUTE = 'POST /v1/environments';
+const FORK_ROUTE = 'POST /v1/environments/{id}?action=fork';
 const KNOWN_ACTIONS = ['exec', 'drain', 'fork', 'pause', 'resume', 'rotate-token'] as const;
 type Action = (typeof KNOWN_ACTIONS)[number];
 
-export function registerEnvironmentRoutes(app: App, environments: EnvironmentService, events: EnvironmentEvents): void {
+export interface EnvironmentParts {
+  environments: EnvironmentService;
+  events: EnvironmentEvents;
+  fork: (request: ForkRequest) => Promise<Forked>;
+}
+
+export function registerEnvironmentRoutes(app: App, { environments, events, fork }: EnvironmentParts): void {
   app.get('/v1/environments', { schema: { querystring: listQuery } }, async (request): Promise<ListEnvironments> => {
     const { limit: rawLimit, cursor, task_id, state, host_id } = request.query;
     const limit = pageLimit(rawLimit);
@@ -70,6 +85,20 @@ export function registerEnvironmentRoutes(app: App, environments: EnvironmentSer
       if (action === 'pause' || action === 'resume') {
         const { uid } = await environments.find(request.caller.tenantId, request.params.id);
         return toEnvironment(await environments[action](uid));
+      }
+      if (action === 'fork') {
+        const { tenantId } = request.caller;
+        const { id } = request.params;
+        const body = parseBody(ForkEnvironment, request.body ?? {});
+        const { answer, replayed } = await fork({
+          tenantId,
+          id,
+          request: body,
+          idempotent: idempotentRequest(request.headers, { tenantId, route: FORK_ROUTE, body: { vm_id: id, ...body } }),
+          signal: clientSignal(reply),
+        });
+        if (replayed) reply.header('Idempotency-Replayed', 'true');
+        return reply.code(201).send(answer);
       }
       if (action !== 'exec')
         throw new AppError('unimplemented', `action ${action}: not supported by this version`, {

@@ -3,7 +3,7 @@
  * Whoever drives a start holds the row's lease and renews it; when the lease runs out anybody may drive it again (the VM is
  * made once, by its id) and the reconciler gives it up.
  */
-import { AppError } from '@fuse/contract';
+import { AppError, type ErrorCode } from '@fuse/contract';
 import type { CreateVm } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
 import type { Tx } from '../db/db.ts';
@@ -12,6 +12,7 @@ import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { claimStart, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
+import { reportSeedFailure, sourceOf } from './seed.ts';
 
 const LOOK_AGAIN_MS = 250;
 
@@ -55,7 +56,7 @@ export async function startEnvironment(
   }
 }
 
-function goneMeanwhile(row: EnvironmentRow | undefined): AppError {
+export function goneMeanwhile(row: EnvironmentRow | undefined): AppError {
   return new AppError('conflict', `environment ${row?.id ?? ''} was destroyed while it started`);
 }
 
@@ -88,8 +89,9 @@ async function boot(
   return confirmRunning(context, row, onRunning);
 }
 
-async function createVm(context: EnvironmentContext, row: EnvironmentRow, { signal, start }: StartOptions) {
+export async function createVm(context: EnvironmentContext, row: EnvironmentRow, { signal, start }: StartOptions) {
   const client = await context.hosts.client(row.host_id);
+  const seed = await sourceOf(context.db.query, row);
   const body: CreateVm = {
     image: row.image,
     shape: { cpus: row.cpus, ram_mb: row.ram_mb, storage_gb: row.storage_gb },
@@ -97,6 +99,7 @@ async function createVm(context: EnvironmentContext, row: EnvironmentRow, { sign
     hostname: row.vm_id,
     ...(Object.keys(row.env).length === 0 ? {} : { env: row.env }),
     ...(start === undefined ? {} : { start }),
+    ...(seed === undefined ? {} : { seed }),
   };
   const giveUpAt = performance.now() + context.hostRetryMs;
   for (;;) {
@@ -106,6 +109,7 @@ async function createVm(context: EnvironmentContext, row: EnvironmentRow, { sign
       return;
     } catch (error) {
       // A host agent that restarts keeps its VMs: asking again finds the one that was being made.
+      await reportSeedFailure(context.db, row, error);
       if (!isHostUnreachable(error) || performance.now() > giveUpAt) throw error;
       await sleep(LOOK_AGAIN_MS, signal);
     }
@@ -131,7 +135,7 @@ async function confirmRunning(
   throw goneMeanwhile(now);
 }
 
-async function giveUpIfStarting(context: EnvironmentContext, uid: string, reason: string): Promise<void> {
+export async function giveUpIfStarting(context: EnvironmentContext, uid: string, reason: string): Promise<void> {
   const row = await environmentByUid(context.db.query, uid);
   if (row?.state === 'provisioning') await giveUpStart(context, row, reason);
 }
@@ -154,18 +158,28 @@ export async function giveUpStart(context: EnvironmentContext, read: Environment
   await context.db.transaction((tx) => transition(tx, row, to, reason));
 }
 
-const reasonOf = (error: unknown, signal: AbortSignal | undefined): string => {
+export const reasonOf = (error: unknown, signal: AbortSignal | undefined): string => {
   if (signal?.aborted) return 'given up before it was running';
   return error instanceof Error ? error.message : String(error);
 };
 
 /** What the caller sees: the host's refusal with the environment named, whatever else as it is. */
-function startError(row: EnvironmentRow, error: unknown, signal: AbortSignal | undefined): unknown {
+export function startError(row: EnvironmentRow, error: unknown, signal: AbortSignal | undefined): unknown {
   if (signal?.aborted || !(error instanceof AppError) || error.code === 'internal') return error;
-  const code = error.code === 'invalid_argument' ? 'invalid_argument' : 'unavailable';
-  return new AppError(code, `provision vm ${row.id}: ${error.message}`, {
+  const hint = isIncompatible(error) ? 'Pass "fallback": "disk" to boot from its disk alone.' : error.hint;
+  return new AppError(startCode(row, error), `provision vm ${row.id}: ${error.message}`, {
     cause: error,
     ...(error.details === undefined ? {} : { details: error.details }),
-    ...(error.hint === undefined ? {} : { hint: error.hint }),
+    ...(hint === undefined ? {} : { hint }),
   });
+}
+
+const isIncompatible = (error: AppError): boolean => error.details?.reason === 'incompatible';
+
+/** A snapshot that is gone, damaged or of another kind of host is told apart; all else is a host that could not. */
+function startCode(row: EnvironmentRow, error: AppError): ErrorCode {
+  if (error.code === 'invalid_argument') return error.code;
+  if (row.seed_snapshot_id === null) return 'unavailable';
+  const ofSeed = error.code === 'integrity_error' || error.code === 'not_found' || isIncompatible(error);
+  return ofSeed ? error.code : 'unavailable';
 }

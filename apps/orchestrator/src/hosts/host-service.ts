@@ -6,6 +6,7 @@ import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import { countOnHost, usedByHost } from '../environments/environment-store.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
+import { loseHost } from '../snapshots/lost-snapshots.ts';
 import { checkHostUrl, declaredArch, fillCapacity } from './host.ts';
 import { HostClient } from './host-client.ts';
 import { deleteHost, hostById, listHosts, setHostState, upsertHost } from './host-store.ts';
@@ -113,6 +114,7 @@ export class HostService {
         throw new AppError('conflict', `host ${id} has ${environments} environments`, {
           hint: 'Cordon it and destroy or wait for its environments first.',
         });
+      await loseHost(tx, id);
       await deleteHost(tx, id);
     });
   }

@@ -15,15 +15,18 @@ import {
   type CollectedOutputs,
   CollectOutputs,
   CreateVm,
+  ExportSnapshot,
   GuestFiles,
   type HostCapacityReport,
   type HostExecResult,
   type HostImage,
   type HostVm,
+  RestoreVm,
   StartExec,
 } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import { TestHostExec, total } from './test-host-exec.ts';
+import { TestHostSnapshots } from './test-host-snapshots.ts';
 
 interface TestVm {
   vm: HostVm;
@@ -60,13 +63,17 @@ export class TestHost implements AsyncDisposable {
   mostRunning = 0;
   /** VMs whose saved memory is damaged. */
   readonly damaged = new Set<string>();
+  /** Restores in place that were really done. */
+  restored = 0;
   url = '';
+  readonly snapshots: TestHostSnapshots;
   readonly #objectStore: ObjectStore | undefined;
   #server: Server | undefined;
 
   private constructor(options: TestHostOptions) {
     this.token = options.token ?? 'host-token-of-the-tests';
     this.#objectStore = options.objectStore;
+    this.snapshots = new TestHostSnapshots(options.objectStore);
     this.images = options.images ?? [{ name: 'base', digest: 'sha256:0', size_bytes: 1 }];
     this.capacity = {
       cpus: 8,
@@ -138,6 +145,7 @@ export class TestHost implements AsyncDisposable {
     const [, , noun, id = '', what, execId = '', more] = call.path.split('/');
     if (noun === 'capacity') return { status: 200, body: this.capacity };
     if (noun === 'images') return { status: 200, body: { images: this.images } };
+    if (noun === 'snapshots') return this.#snapshot(call, id, what);
     if (noun !== 'vms') throw new AppError('route_not_found', `no such route: ${call.path}`);
     if (id === '') return { status: 200, body: { vms: [...this.vms.values()].map(({ vm }) => vm) } };
     if (what === undefined) return this.#vm(call, id);
@@ -147,9 +155,11 @@ export class TestHost implements AsyncDisposable {
     const logsAlone = what === 'outputs' && CollectOutputs.parse(call.body).globs.length === 0;
     if (found.vm.state === 'dead' && what !== 'execs' && !logsAlone)
       throw new AppError('vm_lost', found.vm.error ?? 'it died');
+    if (what === 'restore') return this.#restore(found, RestoreVm.parse(call.body));
     if (what === 'pause' || what === 'resume') return this.#move(found, what);
     if (found.vm.state === 'paused' && call.method !== 'GET')
       throw new AppError('conflict', `VM ${id} is ${found.vm.state}`);
+    if (what === 'snapshots') return this.snapshots.take(execId, found.vm, found.root, call.body);
     if (what === 'files') return this.#putFiles(found, GuestFiles.parse(call.body));
     if (what === 'outputs') return this.#collect(found, CollectOutputs.parse(call.body));
     if (what === 'execs') return this.#exec(call, found, execId, more);
@@ -175,7 +185,8 @@ export class TestHost implements AsyncDisposable {
     }
     if (!this.images.some((image) => image.name === body.image))
       throw new AppError('invalid_argument', `no image ${body.image}`);
-    const root = await mkdtemp(join(tmpdir(), 'fuse-test-vm-'));
+    const root =
+      body.seed === undefined ? await mkdtemp(join(tmpdir(), 'fuse-test-vm-')) : await this.snapshots.open(body.seed);
     const { image, shape, tag } = body;
     const vm: HostVm = { id, state: 'running', tag, image, shape, created_at: new Date().toISOString() };
     this.vms.set(id, { vm, env: body.env ?? {}, root, execs: new Map() });
@@ -183,6 +194,30 @@ export class TestHost implements AsyncDisposable {
     this.mostVms = Math.max(this.mostVms, this.vms.size);
     this.#countRunning();
     return { status: 201, body: vm };
+  }
+
+  async #snapshot(call: Call, id: string, what: string | undefined): Promise<Answer> {
+    if (id === '') return { status: 200, body: { snapshots: this.snapshots.list() } };
+    if (what === 'chunks') return { status: 200, body: await this.snapshots.chunks(id) };
+    if (what === 'export')
+      return { status: 200, body: await this.snapshots.export(id, ExportSnapshot.parse(call.body)) };
+    if (call.method === 'DELETE') return { status: 200, body: await this.snapshots.delete(id) };
+    const until = performance.now() + Number(call.query.get('wait_ms') ?? 0);
+    while (this.snapshots.get(id).state === 'usable' && performance.now() < until && !call.response.destroyed)
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    return { status: 200, body: this.snapshots.get(id) };
+  }
+
+  async #restore(found: TestVm, order: RestoreVm): Promise<Answer> {
+    if (found.vm.restore_id === order.restore_id) return { status: 200, body: found.vm };
+    const root = await this.snapshots.open(order);
+    for (const exec of found.execs.values()) exec.lose('restored from a snapshot');
+    await rm(found.root, { recursive: true, force: true });
+    found.root = root;
+    found.vm = { ...found.vm, state: 'running', restore_id: order.restore_id };
+    this.restored += 1;
+    this.#countRunning();
+    return { status: 200, body: found.vm };
   }
 
   #move(found: TestVm, what: 'pause' | 'resume'): Answer {
@@ -278,6 +313,7 @@ export class TestHost implements AsyncDisposable {
       for (const exec of execs.values()) exec.lose('the test ends');
       await rm(root, { recursive: true, force: true });
     }
+    await this.snapshots.dispose();
     this.vms.clear();
   }
 }

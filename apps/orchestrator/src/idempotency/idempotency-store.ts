@@ -64,3 +64,18 @@ export async function deleteExpiredKeys(query: Queryable): Promise<number> {
     .executeTakeFirst();
   return Number(result.numDeletedRows);
 }
+
+/** Free again: nothing came of the request that used it for `resourceId`. */
+export async function forgetKey(
+  query: Queryable,
+  { tenantId, route, key }: IdempotentRequest,
+  resourceId: string,
+): Promise<void> {
+  await query
+    .deleteFrom('idempotency_keys')
+    .where('tenant_id', '=', tenantId)
+    .where('route', '=', route)
+    .where('key', '=', key)
+    .where('resource_id', '=', resourceId)
+    .execute();
+}

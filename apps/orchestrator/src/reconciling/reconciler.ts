@@ -9,6 +9,8 @@ import type { HostRow } from '../db/schema.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import { allHosts } from '../hosts/host-store.ts';
+import { SnapshotReconciling } from '../snapshots/snapshot-reconciling.ts';
+import type { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { compareHost } from './compare-host.ts';
 import { abandonedMoves, abandonedStarts, destroying, expired, idle, prune } from './due.ts';
 import { type HeldLease, LeaderLease } from './leader-lease.ts';
@@ -19,6 +21,7 @@ export interface ReconcilerOptions {
   db: Db;
   hosts: HostDirectory;
   environments: EnvironmentService;
+  snapshots: SnapshotService;
   log: Logger;
   clock: Clock;
   clusterTag: string;
@@ -53,6 +56,7 @@ export class Reconciler implements AsyncDisposable {
   readonly #lease: LeaderLease;
   readonly #tasks: Tasks;
   readonly #sightings: Sightings;
+  readonly #snapshots: SnapshotReconciling;
   readonly #stop = new AbortController();
   #loop: Promise<void> = Promise.resolve();
   #prunedAt = Number.NEGATIVE_INFINITY;
@@ -63,6 +67,8 @@ export class Reconciler implements AsyncDisposable {
     this.#lease = new LeaderLease(db, { name: 'reconciler', owner, ms: intervals.leaseMs });
     this.#tasks = new Tasks(log);
     this.#sightings = new Sightings(clock);
+    const { missingGraceMs, orphanGraceMs } = intervals;
+    this.#snapshots = new SnapshotReconciling({ ...options, tasks: this.#tasks, missingGraceMs, orphanGraceMs });
   }
 
   start(): void {
@@ -97,6 +103,7 @@ export class Reconciler implements AsyncDisposable {
         this.#step('moves', () => this.#settleAbandonedMoves()),
         this.#step('idle', () => this.#pauseIdle()),
         this.#step('expiry', () => this.#destroyExpired()),
+        this.#step('snapshots', () => this.#snapshots.startDue()),
         this.#step('pruning', () => this.#prune()),
       ]);
     } finally {
@@ -142,6 +149,12 @@ export class Reconciler implements AsyncDisposable {
       HOST_MS,
       `comparing host ${host.id}`,
       (signal) => compareHost(comparison, host, signal),
+      this.#stop.signal,
+    );
+    await withDeadline(
+      HOST_MS,
+      `comparing snapshots of host ${host.id}`,
+      (signal) => this.#snapshots.compareHost(host, comparison.stillLeader, signal),
       this.#stop.signal,
     );
   }

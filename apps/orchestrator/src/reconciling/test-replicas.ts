@@ -1,5 +1,7 @@
 /** For tests: what orchestrator processes have without their HTTP, over one database with one test host. */
+import { type ObjectStore, openObjectStore } from '@fuse/object-store';
 import { createLogger, type Logger, newId, systemClock } from '@fuse/runtime';
+import { temporaryDirectory } from '@fuse/testing';
 import type { Db } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { type Engine, openTestDb, type TestDb } from '../db/test-database.ts';
@@ -9,6 +11,7 @@ import { environmentByUid } from '../environments/environment-store.ts';
 import { HostDirectory } from '../hosts/host-directory.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost, type TestHostOptions } from '../hosts/test-host.ts';
+import { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { defaultIntervals, Reconciler } from './reconciler.ts';
 
 export const TAG = 'cluster-of-this-test';
@@ -19,11 +22,12 @@ export class Replica implements AsyncDisposable {
   readonly owner = newId('orch');
   readonly hosts: HostDirectory;
   readonly environments: EnvironmentService;
+  readonly snapshots: SnapshotService;
   readonly reconciler: Reconciler;
 
-  constructor(db: Db, intervals: Partial<typeof defaultIntervals> = {}) {
+  constructor(db: Db, objectStore: ObjectStore, intervals: Partial<typeof defaultIntervals> = {}) {
     this.hosts = new HostDirectory(db, log);
-    this.environments = new EnvironmentService({
+    const context = {
       db,
       hosts: this.hosts,
       log,
@@ -34,11 +38,14 @@ export class Replica implements AsyncDisposable {
       hostStaleMs: 30_000,
       startLeaseMs: 300,
       hostRetryMs: 100,
-    });
+    } as const;
+    this.environments = new EnvironmentService(context);
+    this.snapshots = new SnapshotService({ ...context, objectStore });
     this.reconciler = new Reconciler({
       db,
       hosts: this.hosts,
       environments: this.environments,
+      snapshots: this.snapshots,
       log,
       clock: systemClock,
       clusterTag: TAG,
@@ -62,6 +69,7 @@ export class Replica implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.reconciler[Symbol.asyncDispose]();
+    await this.snapshots[Symbol.asyncDispose]();
     await this.hosts[Symbol.asyncDispose]();
   }
 }
@@ -77,11 +85,13 @@ export interface Scene extends AsyncDisposable {
 
 export async function openScene(engine: Engine, options: TestHostOptions = {}): Promise<Scene> {
   const test = await openTestDb(engine);
-  const host = await TestHost.start(options);
+  const directory = await temporaryDirectory();
+  const objectStore = await openObjectStore({ kind: 'file', directory: directory.path });
+  const host = await TestHost.start({ objectStore, ...options });
   await new HostService(test.db).register({ id: 'host-1', url: host.url, token: host.token });
   const replicas: Replica[] = [];
   const replica = (intervals: Partial<typeof defaultIntervals> = {}) => {
-    const made = new Replica(test.another(), intervals);
+    const made = new Replica(test.another(), objectStore, intervals);
     replicas.push(made);
     return made;
   };
@@ -102,6 +112,8 @@ export async function openScene(engine: Engine, options: TestHostOptions = {}): 
       for (const made of replicas) await made[Symbol.asyncDispose]();
       await host[Symbol.asyncDispose]();
       await test[Symbol.asyncDispose]();
+      await objectStore[Symbol.asyncDispose]();
+      await directory[Symbol.asyncDispose]();
     },
   };
 }

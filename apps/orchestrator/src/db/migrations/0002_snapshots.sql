@@ -15,6 +15,10 @@ alter table environments
   add column restore_id text,
   add column restore_snapshot_id text;
 
+alter table events
+  drop constraint events_subject_kind_check,
+  add constraint events_subject_kind_check check (subject_kind in ('environment', 'run', 'host', 'snapshot'));
+
 create table snapshots (
   id text primary key,
   tenant_id text not null default 'default',

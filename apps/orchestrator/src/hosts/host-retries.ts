@@ -1,0 +1,18 @@
+/** Calls that may be repeated, made until their host answers. */
+import { sleep } from '@fuse/runtime';
+import { isHostUnreachable } from './host-transport.ts';
+
+const LOOK_AGAIN_MS = 250;
+
+/** A host agent that restarts keeps its VMs and snapshots: asking again finds what was being made. Gives up after `retryMs` without an answer. */
+export async function persistently<T>(retryMs: number, call: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  const giveUpAt = performance.now() + retryMs;
+  for (;;) {
+    try {
+      return await call();
+    } catch (error) {
+      if (!isHostUnreachable(error) || performance.now() > giveUpAt) throw error;
+      await sleep(LOOK_AGAIN_MS, signal);
+    }
+  }
+}
