@@ -12,7 +12,7 @@ import type { Guest } from '../guest/guest.ts';
 const MAX_CLOCK_OFFSET_MS = 400;
 const ATTEMPTS = 10;
 const ENTROPY_BYTES = 64;
-/** Without the hooks. Milliseconds on an idle machine; long enough for one that starts twenty VMs at once under emulation. */
+/** Milliseconds on an idle machine; long enough for one that starts twenty VMs at once under emulation. */
 const CONFIRMATION_MS = 30_000;
 const HOOKS_DEADLINE_MS = 5_000;
 
@@ -24,6 +24,8 @@ export interface NewMachine {
   log: Logger;
   /** For all hooks together; nothing of it passes where there are none. */
   hooksDeadlineMs?: number;
+  /** For the rest of it. */
+  confirmationMs?: number;
 }
 
 export async function handOver(
@@ -31,7 +33,7 @@ export async function handOver(
   machine: NewMachine,
   signal: AbortSignal,
 ): Promise<{ generation: number }> {
-  const deadlineMs = CONFIRMATION_MS + (machine.hooksDeadlineMs ?? HOOKS_DEADLINE_MS);
+  const deadlineMs = (machine.confirmationMs ?? CONFIRMATION_MS) + (machine.hooksDeadlineMs ?? HOOKS_DEADLINE_MS);
   try {
     return await withDeadline(
       deadlineMs,
