@@ -68,9 +68,8 @@ export interface Vmm {
   pause(signal?: AbortSignal): Promise<void>;
   resume(signal?: AbortSignal): Promise<void>;
   /**
-   * Memory and devices of a *paused* VM into files that are flushed before this resolves. A VM booted with `sharedMemoryPath` has its
-   * memory there already, so only device state is written; one that runs on a private mapping gets a sparse copy of its parent's
-   * memory with its own dirty pages over it.
+   * Of a *paused* VM that was booted with `sharedMemoryPath`, which is the memory file: only device state is written. Both are flushed
+   * before this resolves.
    */
   snapshot(files: SnapshotFiles, signal?: AbortSignal): Promise<void>;
   /**

@@ -1,6 +1,5 @@
 /** One running QEMU: what can be done to it through its control socket, its guest port and its process. */
-import { constants } from 'node:fs';
-import { open, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';
@@ -10,9 +9,8 @@ import { captureMemory } from '../capture-memory.ts';
 import type { CaptureFiles, SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
 import { linkFile } from '../link-file.ts';
 import { boundFile, readTail } from '../log-file.ts';
-import { writeDirtyPages } from '../private-memory.ts';
 import type { VmmProcess } from '../process.ts';
-import { copySparse, flushDirectoryOf, flushFile } from '../sparse-copy.ts';
+import { flushDirectoryOf, flushFile } from '../sparse-copy.ts';
 import { connectUnixSocket } from '../unix-socket.ts';
 import { DEVICE_STATE_URI, GUEST_SOCKET, LOG_FILE, MEMORY_FILE, QMP_SOCKET } from './command-line.ts';
 import { type Qmp, withQmp } from './qmp.ts';
@@ -82,8 +80,9 @@ export class QemuVmm implements Vmm {
   }
 
   async snapshot(files: SnapshotFiles, signal?: AbortSignal): Promise<void> {
+    if (!(await this.#memoryIs(files.memoryPath)))
+      throw new AppError('conflict', `the VM does not run on ${files.memoryPath}`);
     await this.#saveDevices(files.devicePath, signal);
-    if (!(await this.#memoryIs(files.memoryPath))) await this.#copyMemory(files.memoryPath, signal);
     for (const path of [files.devicePath, files.memoryPath]) {
       await flushFile(path);
       await flushDirectoryOf(path);
@@ -180,17 +179,6 @@ export class QemuVmm implements Vmm {
     const own = await stat(this.#memoryPath, { bigint: true });
     const other = await stat(path, { bigint: true }).catch(() => undefined);
     return other !== undefined && own.ino === other.ino && own.dev === other.dev;
-  }
-
-  async #copyMemory(to: string, signal?: AbortSignal): Promise<void> {
-    const parent = this.#memoryPath;
-    await copySparse(parent, to, signal);
-    const target = await open(to, constants.O_WRONLY);
-    try {
-      await writeDirtyPages({ pid: this.pid, memoryPath: parent, target }, signal);
-    } finally {
-      await target.close();
-    }
   }
 
   #command<T>(talk: (qmp: Qmp) => Promise<T>, signal?: AbortSignal, deadlineMs = COMMAND_DEADLINE_MS): Promise<T> {
