@@ -8,10 +8,10 @@ import { constants, gunzip, gzip } from 'node:zlib';
 import { AppError } from '@fuse/contract';
 
 /**
- * Measured on memories of 256 MiB: larger chunks compress no better, and store more of what did not change; smaller ones only cost
- * more requests (bench/).
+ * Of a 256 MiB guest that ran a short command since its last snapshot, 64 KiB chunks store 2.2 MiB in 158 objects, 256 KiB ones 7.1 MiB in 102 and
+ * 1 MiB ones 20 MiB in 62; of the whole guest all of them store 52 MiB.
  */
-export const CHUNK_BYTES = 131_072;
+export const CHUNK_BYTES = 65_536;
 export const MIN_CHUNK_BYTES = 65_536;
 export const MAX_CHUNK_BYTES = 1_048_576;
 

@@ -13,8 +13,8 @@ import { MAX_CHUNK_BYTES, MIN_CHUNK_BYTES } from './chunk.ts';
 const FORMAT = 1;
 const MIB = 1024 ** 2;
 const MAX_PART_BYTES = 2 ** 46;
-/** Some 400 000 chunks. */
-export const MAX_MANIFEST_BYTES = 32 * MIB;
+/** Some 800 000 chunks. */
+export const MAX_MANIFEST_BYTES = 64 * MIB;
 
 const word = (max: number) => z.string().max(max);
 
