@@ -13,16 +13,12 @@ import {
   ListEnvironments,
 } from '@fuse/contract';
 import { FuseError } from './errors.ts';
+import { type KeyedOptions, onceUnder } from './once.ts';
 import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
 import { type Identified, resumedEvents } from './resumed-events.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { type EventsOptions, eventsCall } from './runs.ts';
 import type { Call, Transport } from './transport.ts';
-
-export interface CreateEnvironmentOptions extends CallOptions {
-  /** Names this environment for a day: sent again after a lost answer, it is the same one. */
-  idempotencyKey?: string;
-}
 
 export interface ListEnvironmentsOptions extends CallOptions {
   taskId?: string;
@@ -48,16 +44,12 @@ export class Environments {
    * Resolves with the environment running. Without an idempotency key it is never sent twice (after a lost answer look it up by its
    * task id), and aborting it gives the start up; with one it goes on.
    */
-  create(request: CreateEnvironment, options: CreateEnvironmentOptions = {}): Promise<Environment> {
-    const { idempotencyKey, signal } = options;
+  create(request: CreateEnvironment, options: KeyedOptions = {}): Promise<Environment> {
     return this.#transport.json(Environment, {
       method: 'POST',
       path: '/v1/environments',
       json: request,
-      ...(idempotencyKey === undefined
-        ? { repeat: 'if-unsent' }
-        : { repeat: 'freely', headers: { 'Idempotency-Key': idempotencyKey } }),
-      signal,
+      ...onceUnder(options),
     });
   }
 
@@ -112,26 +104,27 @@ export class Environments {
   }
 
   /**
-   * A new environment that goes on from where this one is: memory, processes, disk. This one goes on too. Never sent twice: after a lost
-   * answer look for environments whose `seed_snapshot_id` is a snapshot of this one.
+   * A new environment that goes on from where this one is: memory, processes, disk. This one goes on too. Without an idempotency key it is
+   * never sent twice (after a lost answer look for environments whose `seed_snapshot_id` is a snapshot of this one), and aborting it gives
+   * the fork up; with one it goes on.
    */
-  fork(id: string, request: Omit<ForkEnvironment, 'count'> = {}, options: CallOptions = {}): Promise<Environment> {
+  fork(id: string, request: Omit<ForkEnvironment, 'count'> = {}, options: KeyedOptions = {}): Promise<Environment> {
     return this.#transport.json(Environment, forkCall(id, request, options));
   }
 
   /** So many forks of one snapshot: all of them, or an error and none. */
-  forkMany(id: string, request: ForkEnvironment & { count: number }, options: CallOptions = {}): Promise<Forks> {
+  forkMany(id: string, request: ForkEnvironment & { count: number }, options: KeyedOptions = {}): Promise<Forks> {
     return this.#transport.json(Forks, forkCall(id, request, options));
   }
 
   /** Resolves when it is paused: it holds no memory and no CPU, and keeps its id, processes and files. */
   pause(id: string, options: CallOptions = {}): Promise<Environment> {
-    return this.#transport.json(Environment, { ...actionCall(id, 'pause', options), repeat: 'freely' });
+    return this.#transport.json(Environment, { ...actionCall(id, 'pause'), ...options });
   }
 
   /** Resolves when it runs again where it was paused. Called by many at once it is resumed once, and all of them succeed. */
   resume(id: string, options: CallOptions = {}): Promise<Environment> {
-    return this.#transport.json(Environment, { ...actionCall(id, 'resume', options), repeat: 'freely' });
+    return this.#transport.json(Environment, { ...actionCall(id, 'resume'), ...options });
   }
 
   /**
@@ -155,13 +148,17 @@ export class Environments {
 
 const pathOf = (id: string): string => `/v1/environments/${encodeURIComponent(id)}`;
 
-const actionCall = (id: string, action: string, options: CallOptions) =>
-  ({ method: 'POST', path: pathOf(id), query: { action }, ...options }) as const;
+const actionCall = (id: string, action: string): Call => ({
+  method: 'POST',
+  path: pathOf(id),
+  query: { action },
+  repeat: 'freely',
+});
 
-const forkCall = (id: string, request: ForkEnvironment, options: CallOptions): Call => ({
-  ...actionCall(id, 'fork', options),
+const forkCall = (id: string, request: ForkEnvironment, options: KeyedOptions): Call => ({
+  ...actionCall(id, 'fork'),
   json: request,
-  repeat: 'if-unsent',
+  ...onceUnder(options),
 });
 
 function decodeEnvironmentEvent(data: string): EnvironmentEvent {

@@ -30,7 +30,6 @@ export type {
 export { isTerminalRunState } from '@fuse/contract';
 export { FuseClient, type FuseClientOptions, type ServerVersion } from './client.ts';
 export {
-  type CreateEnvironmentOptions,
   type Environments,
   isTerminalState,
   type ListEnvironmentsOptions,
@@ -55,6 +54,7 @@ export {
 } from './errors.ts';
 export type { FileContent, Files } from './files.ts';
 export type { Hosts, ListHostsOptions } from './hosts.ts';
+export type { KeyedOptions } from './once.ts';
 export { asText, bytesFromBase64, type RunStreamEvent, type RunTextEvent } from './run-events.ts';
 export type { CallOptions, RunOutputs } from './run-outputs.ts';
 export type { RunResult } from './run-result.ts';
@@ -63,6 +63,7 @@ export type {
   DeletedSnapshot,
   DeleteSnapshotOptions,
   ListSnapshotsOptions,
+  RestoreSnapshotOptions,
   Snapshots,
 } from './snapshots.ts';
 export type { Fetch } from './transport.ts';

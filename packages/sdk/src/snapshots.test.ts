@@ -96,6 +96,14 @@ describe('snapshots', () => {
     expect(server.snapshots.size).toBe(0);
   });
 
+  it('fall back to their disk where that is asked for', async () => {
+    await using server = await TestServer.start();
+    const { snapshots } = clientOf(server);
+    const { id } = await snapshots.create('vm');
+    await snapshots.restore(id, { fallback: 'disk' });
+    expect(server.seen.at(-1)?.path).toBe('/v1/snapshots/snap-1?action=restore&fallback=disk');
+  });
+
   it('are neither taken nor restored a second time when the answer is lost', async () => {
     await using server = await TestServer.start({ loseAnswers: { method: 'POST', times: 1 } });
     const { snapshots } = clientOf(server);
@@ -138,15 +146,30 @@ describe('environments', () => {
     expect(server.actions).toEqual(['fork', 'fork']);
   });
 
-  it('are created a second time only under an idempotency key', async () => {
-    await using server = await TestServer.start({ loseAnswers: { method: 'POST', times: 1 } });
-    const { environments } = clientOf(server);
+  it('and snapshots are made a second time only under an idempotency key', async () => {
+    await using server = await TestServer.start();
+    const { environments, snapshots } = clientOf(server);
     const request = { task_id: 't', seed_snapshot_id: 'snap-1', fallback: 'disk', idle_action: 'pause' } as const;
-    await expect(environments.create(request)).rejects.toBeInstanceOf(FuseConnectionError);
-    expect(server.seen[0]?.headers['idempotency-key']).toBeUndefined();
-    server.script.loseAnswers.times = 1;
-    await environments.create(request, { idempotencyKey: 'key' });
-    expect(server.seen.slice(1).map(({ headers }) => headers['idempotency-key'])).toEqual(['key', 'key']);
+    const calls = [
+      (options: { idempotencyKey?: string }) => environments.create(request, options),
+      (options: { idempotencyKey?: string }) => environments.fork('vm', {}, options),
+      (options: { idempotencyKey?: string }) => environments.forkMany('vm', { count: 2 }, options),
+      (options: { idempotencyKey?: string }) => snapshots.create('vm', {}, options),
+    ];
+    for (const call of calls) {
+      server.seen.length = 0;
+      server.script.loseAnswers = { method: 'POST', times: 1 };
+      await expect(call({})).rejects.toBeInstanceOf(FuseConnectionError);
+      server.script.loseAnswers = { method: 'POST', times: 1 };
+      await call({ idempotencyKey: 'key' });
+      expect(server.seen.map(({ headers }) => headers['idempotency-key'])).toEqual([undefined, 'key', 'key']);
+    }
+  });
+
+  it('are created with every field that is given', async () => {
+    await using server = await TestServer.start();
+    const request = { task_id: 't', seed_snapshot_id: 'snap-1', fallback: 'disk', auto_resume: true } as const;
+    await clientOf(server).environments.create(request);
     expect(JSON.parse(server.seen[0]?.body ?? '')).toEqual(request);
   });
 

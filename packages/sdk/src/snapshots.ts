@@ -7,6 +7,7 @@ import {
   Snapshot,
   type SnapshotState,
 } from '@fuse/contract';
+import { type KeyedOptions, onceUnder } from './once.ts';
 import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
 import type { CallOptions } from './run-outputs.ts';
 import type { Transport } from './transport.ts';
@@ -32,6 +33,11 @@ export interface DeleteSnapshotOptions extends CallOptions {
   force?: boolean;
 }
 
+export interface RestoreSnapshotOptions extends CallOptions {
+  /** When its memory does not fit the host any more (another VMM, CPU model or kernel), boot from its disk alone. */
+  fallback?: 'disk';
+}
+
 /** Bytes that were freed at once; undefined when the answer that said so was lost. */
 export interface DeletedSnapshot {
   freedHostBytes: number | undefined;
@@ -47,16 +53,15 @@ export class Snapshots {
   }
 
   /**
-   * Resolves when it is `ready`: whole and safe on its host's disk. The environment stands still for `pause_ms` of that time. Never sent twice:
-   * after a lost answer list the environment's snapshots.
+   * Resolves when it is `ready`: whole and safe on its host's disk. The environment stands still for `pause_ms` of that time. Without an
+   * idempotency key it is never sent twice: after a lost answer list the environment's snapshots.
    */
-  create(environmentId: string, request: CreateSnapshot = {}, options: CallOptions = {}): Promise<Snapshot> {
+  create(environmentId: string, request: CreateSnapshot = {}, options: KeyedOptions = {}): Promise<Snapshot> {
     return this.#transport.json(Snapshot, {
       method: 'POST',
       path: `/v1/environments/${encodeURIComponent(environmentId)}/snapshots`,
       json: request,
-      repeat: 'if-unsent',
-      ...options,
+      ...onceUnder(options),
     });
   }
 
@@ -128,13 +133,13 @@ export class Snapshots {
   }
 
   /** Its environment is again what it was then, under the same id; what it did since is lost. Never sent twice. */
-  restore(id: string, options: CallOptions = {}): Promise<void> {
+  restore(id: string, { fallback, signal }: RestoreSnapshotOptions = {}): Promise<void> {
     return this.#transport.none({
       method: 'POST',
       path: pathOf(id),
-      query: { action: 'restore' },
+      query: { action: 'restore', fallback },
       repeat: 'if-unsent',
-      ...options,
+      signal,
     });
   }
 }
