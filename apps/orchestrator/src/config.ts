@@ -66,6 +66,7 @@ const Environment = z.object({
     .optional(),
   ORCH_MAX_RUNS: positive(10_000).optional(),
   ORCH_RUN_RETENTION_SECONDS: positive(315_360_000).optional(),
+  ORCH_CHECKPOINT_RETENTION_SECONDS: positive(315_360_000).optional(),
   ORCH_MAX_FILE_BYTES: positive(5 * 1024 ** 4).optional(),
   ORCH_FILE_LIFETIME_SECONDS: positive(31_536_000).optional(),
   ORCH_PLACEMENT: z.enum(['spread', 'binpack']).optional(),
@@ -97,7 +98,10 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     placementPolicy: env.ORCH_PLACEMENT ?? 'spread',
     publicUrl: env.ORCH_PUBLIC_URL?.replace(/\/+$/, ''),
     shutdownTimeoutMs: (env.ORCH_SHUTDOWN_TIMEOUT_SECONDS ?? 30) * 1_000,
-    reconciling: defaultIntervals,
+    reconciling: {
+      ...defaultIntervals,
+      keepCheckpointsMs: (env.ORCH_CHECKPOINT_RETENTION_SECONDS ?? defaultIntervals.keepCheckpointsMs / 1_000) * 1_000,
+    },
     runs: {
       ...defaultRunConfig,
       maxRuns: env.ORCH_MAX_RUNS ?? defaultRunConfig.maxRuns,

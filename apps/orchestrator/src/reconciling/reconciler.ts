@@ -4,6 +4,7 @@
  * A host that does not answer, and a step that fails, hold up nothing else.
  */
 import { type Clock, type Logger, sleep, withDeadline } from '@fuse/runtime';
+import { Checkpointer } from '../checkpoints/checkpointer.ts';
 import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
@@ -37,6 +38,8 @@ export interface ReconcilerIntervals {
   orphanGraceMs: number;
   pruneEveryMs: number;
   keepGoneMs: number;
+  /** How long checkpoints outlive their environment. */
+  keepCheckpointsMs: number;
 }
 
 export const defaultIntervals: ReconcilerIntervals = {
@@ -46,6 +49,7 @@ export const defaultIntervals: ReconcilerIntervals = {
   orphanGraceMs: 60_000,
   pruneEveryMs: 600_000,
   keepGoneMs: 7 * 86_400_000,
+  keepCheckpointsMs: 7 * 86_400_000,
 };
 
 const HOST_MS = 10_000;
@@ -57,6 +61,7 @@ export class Reconciler implements AsyncDisposable {
   readonly #tasks: Tasks;
   readonly #sightings: Sightings;
   readonly #snapshots: SnapshotReconciling;
+  readonly #checkpointer: Checkpointer;
   readonly #stop = new AbortController();
   #loop: Promise<void> = Promise.resolve();
   #prunedAt = Number.NEGATIVE_INFINITY;
@@ -67,6 +72,7 @@ export class Reconciler implements AsyncDisposable {
     this.#lease = new LeaderLease(db, { name: 'reconciler', owner, ms: intervals.leaseMs });
     this.#tasks = new Tasks(log);
     this.#sightings = new Sightings(clock);
+    this.#checkpointer = new Checkpointer({ ...options, keepMs: intervals.keepCheckpointsMs });
     const { missingGraceMs, orphanGraceMs } = intervals;
     this.#snapshots = new SnapshotReconciling({ ...options, tasks: this.#tasks, missingGraceMs, orphanGraceMs });
   }
@@ -104,6 +110,7 @@ export class Reconciler implements AsyncDisposable {
         this.#step('idle', () => this.#pauseIdle()),
         this.#step('expiry', () => this.#destroyExpired()),
         this.#step('snapshots', () => this.#snapshots.startDue()),
+        this.#step('checkpoints', () => this.#checkpointer.startDue()),
         this.#step('pruning', () => this.#prune()),
       ]);
     } finally {
@@ -112,8 +119,8 @@ export class Reconciler implements AsyncDisposable {
     return true;
   }
 
-  settled(): Promise<void> {
-    return this.#tasks.settled();
+  async settled(): Promise<void> {
+    await Promise.all([this.#tasks.settled(), this.#checkpointer.settled()]);
   }
 
   async #step(step: string, work: () => Promise<void>): Promise<void> {
@@ -200,7 +207,7 @@ export class Reconciler implements AsyncDisposable {
     await this.#loop;
     let timer: NodeJS.Timeout | undefined;
     await Promise.race([
-      this.#tasks.settled(), // what is not done by then, the next leader does
+      this.settled(), // what is not done by then, the next leader does
       new Promise<void>((resolve) => {
         timer = setTimeout(resolve, DISPOSE_MS);
       }),

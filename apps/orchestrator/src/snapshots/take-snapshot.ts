@@ -138,9 +138,15 @@ export async function takeOnHost(context: SnapshotContext, row: SnapshotRow): Pr
   } catch (error) {
     if (context.stopping.aborted || isHostUnreachable(error)) throw leftToOthers(row, error);
     const refused = error instanceof AppError && error.code !== 'internal' ? error : undefined;
-    if (refused === undefined) await failSnapshot(context, row, 'its host failed to take it');
+    if (refused === undefined) {
+      await failSnapshot(context, row, 'its host failed to take it');
+      throw error;
+    }
+    const told = takingError(row, refused);
+    // Whoever asked is told. Nobody asked for a checkpoint: its row says why there is none, unless the environment just does not run any more.
+    if (row.is_checkpoint && told.code !== 'conflict') await failSnapshot(context, row, refused.message);
     else await context.db.transaction((tx) => removeSnapshot(tx, row)); // the host left nothing behind
-    throw refused === undefined ? error : takingError(row, refused);
+    throw told;
   }
   if (taken.state === 'broken') throw await brokenTaking(context, row, taken.error);
 }
