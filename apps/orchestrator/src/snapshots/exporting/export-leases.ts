@@ -18,6 +18,23 @@ export async function requestEveryExport(query: Queryable): Promise<void> {
     .execute();
 }
 
+/** Of snapshots that were found damaged or lost: nothing is left to export. */
+export async function endExportsOfErrors(query: Queryable): Promise<void> {
+  await query
+    .updateTable('snapshots')
+    .set((eb) => ({
+      export_state: 'error',
+      export_error: eb.fn.coalesce('last_error', 'export_error'),
+      lease_owner: null,
+      lease_until: null,
+      updated_at: now,
+    }))
+    .where('state', '=', 'error')
+    .where('export_state', 'in', ['pending', 'running'])
+    .where(sql<boolean>`(lease_until is null or lease_until <= now())`)
+    .execute();
+}
+
 export function claimExports(
   query: Queryable,
   { owner, leaseMs, limit }: { owner: string; leaseMs: number; limit: number },

@@ -2,8 +2,11 @@
  * The rows of an export. Every function that writes runs under the snapshot's row lock and only for the one that holds its lease, so
  * that a late driver, or one whose snapshot was deleted, changes nothing.
  */
+import { snapshotCanBecome } from '@fuse/contract';
 import { sql } from 'kysely';
 import { inMs, now, type Tx } from '../../db/db.ts';
+import type { SnapshotRow } from '../../db/schema.ts';
+import { transitionSnapshot } from '../snapshot-store.ts';
 import { manifestKey } from './chunk-keys.ts';
 
 const BATCH = 2_000;
@@ -96,7 +99,7 @@ export async function recordFailedExport(
   held: Held,
   { message, retryMs, isDamaged }: { message: string; retryMs: number | undefined; isDamaged: boolean },
 ): Promise<void> {
-  await holdExport(tx, held);
+  const row = await holdExport(tx, held);
   await tx
     .updateTable('snapshots')
     .set({
@@ -109,25 +112,22 @@ export async function recordFailedExport(
     })
     .where('id', '=', held.snapshotId)
     .execute();
-  if (!isDamaged) return;
-  await tx
-    .updateTable('snapshots')
-    .set({ state: 'error', last_error: message, version: sql<number>`version + 1` })
-    .where('id', '=', held.snapshotId)
-    .where('state', '=', 'ready')
-    .execute();
+  // Its host says so of the bytes that it has, and there are no others yet.
+  if (isDamaged && snapshotCanBecome(row.state, 'error'))
+    await transitionSnapshot(tx, row, 'error', { error: message });
 }
 
-async function holdExport(tx: Tx, { snapshotId, owner }: Held): Promise<void> {
+async function holdExport(tx: Tx, { snapshotId, owner }: Held): Promise<Pick<SnapshotRow, 'id' | 'state' | 'version'>> {
   const row = await tx
     .selectFrom('snapshots')
-    .select('id')
+    .select(['id', 'state', 'version'])
     .where('id', '=', snapshotId)
     .where('lease_owner', '=', owner)
     .where('export_state', '=', 'running')
     .forUpdate()
     .executeTakeFirst();
   if (row === undefined) throw new LostExport(`the export of snapshot ${snapshotId} is not this process's any more`);
+  return row;
 }
 
 async function chunksNotStored(tx: Tx, snapshotId: string): Promise<string[]> {

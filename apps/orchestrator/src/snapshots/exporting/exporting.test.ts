@@ -125,6 +125,13 @@ describe.each([
     });
   });
 
+  it('of a snapshot that was lost before its turn end with it', async () => {
+    const id = await snapshot('a');
+    await db.query.updateTable('snapshots').set({ state: 'error', last_error: 'host lost' }).execute();
+    await start();
+    expect(await settled(id)).toMatchObject({ export_state: 'error', export_error: 'host lost' });
+  });
+
   it('are made of every snapshot when so configured', async () => {
     const id = await snapshot('a');
     await db.query.updateTable('snapshots').set({ export_state: 'none', export_requested_at: null }).execute();

@@ -9,6 +9,7 @@ import {
   type ClaimedExport,
   claimExports,
   endAllExports,
+  endExportsOfErrors,
   giveUpExports,
   renewExports,
   requestEveryExport,
@@ -60,6 +61,7 @@ export class SnapshotExporter implements AsyncDisposable {
   async #takeUp(): Promise<void> {
     const { db, config } = this.#options;
     if (config.when === 'always') await requestEveryExport(db.query);
+    await endExportsOfErrors(db.query);
     const limit = config.maxExports - this.#active.size;
     if (limit <= 0) return;
     const claimed = await claimExports(db.query, { owner: this.owner, leaseMs: config.leaseMs, limit });
