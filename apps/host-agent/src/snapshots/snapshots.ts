@@ -51,6 +51,15 @@ export class Snapshots implements AsyncDisposable {
     return snapshot !== undefined && !snapshot.deleting;
   }
 
+  /** The id of the last one of this VM with memory, the best to store the next one's difference to. */
+  lastOf(vmId: string): string | undefined {
+    const ofVm = this.list().filter(
+      ({ id, vm_id, include_memory }) => vm_id === vmId && include_memory && this.has(id),
+    );
+    ofVm.sort((one, other) => (one.created_at < other.created_at ? -1 : 1));
+    return ofVm.at(-1)?.id;
+  }
+
   /** Made once, however often it is asked for; resolves once it is usable. Nothing is left of one that fails. */
   async add(about: SnapshotAbout, makeFiles: MakeFiles): Promise<{ snapshot: StoredSnapshot; created: boolean }> {
     const existing = this.#snapshots.get(about.id);
@@ -94,6 +103,7 @@ export class Snapshots implements AsyncDisposable {
     return {
       directory: join(this.#directory, id),
       log: this.#log,
+      hold: (other, signal) => this.hold(other, signal),
       inTurn: (work) => {
         const turn = this.#lastFinish.then(work);
         this.#lastFinish = turn.catch(() => {});

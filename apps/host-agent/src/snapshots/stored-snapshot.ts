@@ -3,7 +3,7 @@
  *
  *   taking -> usable     made aside, then renamed: VMs may start from it
  *          -> (gone)     it could not be taken: nothing is left
- *   usable -> durable    flushed, digests recorded
+ *   usable -> durable    memory stored as the difference to its parent's, flushed, digests recorded
  *          -> broken     it could not be, or bytes have changed; so may a durable one become
  *   any    -> (gone)     deleted, once nobody holds it
  */
@@ -15,7 +15,9 @@ import type { HostSnapshot } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
 import { Notifier } from '../execs/notifier.ts';
 import { hostBootId } from '../vmm/process.ts';
+import { layersAmong } from './machine-state.ts';
 import { diskUseOf, SNAPSHOT_FORMAT, type SnapshotRecord, saveSnapshotRecord, viewOf } from './snapshot-record.ts';
+import { storeDifference } from './store-difference.ts';
 import { describeFiles, digestFiles, flushFiles, verifyFiles } from './stored-files.ts';
 
 /** What is known of a snapshot before it is there. */
@@ -39,6 +41,8 @@ export interface SnapshotPlace {
   /** `<data directory>/snapshots/<id>` */
   directory: string;
   log: Logger;
+  /** Another one of this host. */
+  hold: (id: string, signal: AbortSignal) => Promise<HeldSnapshot>;
   /** One at a time on this host. */
   inTurn: <T>(work: () => Promise<T>) => Promise<T>;
 }
@@ -53,6 +57,8 @@ export class StoredSnapshot {
   #finished: Promise<void> = Promise.resolve();
   #verifying: Promise<void> | undefined;
   #holds = 0;
+  /** Layers that no longer count may lie beside those that do. */
+  #isUntidy = false;
   #deleting: Promise<number> | undefined;
 
   private constructor(place: SnapshotPlace, about: SnapshotAbout) {
@@ -74,7 +80,9 @@ export class StoredSnapshot {
   static load(place: SnapshotPlace, record: SnapshotRecord): StoredSnapshot {
     const snapshot = new StoredSnapshot(place, record);
     snapshot.#record = record;
+    snapshot.#isUntidy = true;
     if (record.state === 'usable') snapshot.#finishInBackground();
+    else snapshot.#tidyInBackground();
     return snapshot;
   }
 
@@ -180,7 +188,7 @@ export class StoredSnapshot {
   }
 
   #finishInBackground(): void {
-    const log = this.#place.log.child({ snapshot_id: this.#about.id });
+    const log = this.#log;
     this.#finished = this.#place
       .inTurn(() => this.#finish())
       .catch(async (error: unknown) => {
@@ -190,6 +198,11 @@ export class StoredSnapshot {
       })
       .catch((error: unknown) => log.error({ err: error }, 'snapshot record not saved'))
       .finally(() => this.#changes.notify());
+    this.#tidyInBackground();
+  }
+
+  get #log(): Logger {
+    return this.#place.log.child({ snapshot_id: this.#about.id });
   }
 
   async #finish(): Promise<void> {
@@ -199,12 +212,45 @@ export class StoredSnapshot {
     const { directory } = this.#place;
     if (record.boot_id !== (await hostBootId()))
       throw new AppError('integrity_error', 'the host ended before the snapshot was flushed');
-    const names = record.files.map(({ name }) => name);
+    const names = (await this.#storeDifference(record, signal)) ?? namesOf(record);
     await flushFiles(directory, names);
-    const files = await digestFiles(directory, record.files, signal);
-    const durable: SnapshotRecord = { ...record, state: 'durable', files };
+    const described = await describeFiles(directory, names);
+    const known = described.map((file) => record.files.find(({ name }) => name === file.name) ?? file);
+    const files = await digestFiles(directory, known, signal);
+    const durable: SnapshotRecord = { ...record, ...(await diskUseOf(directory, names)), state: 'durable', files };
     await saveSnapshotRecord(directory, durable, { flush: true });
     this.#record = durable;
+  }
+
+  /** What cannot be stored as a difference stays whole. */
+  async #storeDifference(record: SnapshotRecord, signal: AbortSignal): Promise<string[] | undefined> {
+    if (record.parent_id === undefined) return undefined;
+    this.#isUntidy = true;
+    try {
+      await using parent = await this.#place.hold(record.parent_id, signal);
+      const own = { directory: this.#place.directory, names: namesOf(record) };
+      const earlier = { directory: parent.directory, names: namesOf(parent.record) };
+      return await storeDifference(own, earlier, AbortSignal.any([signal, parent.signal]));
+    } catch (error) {
+      signal.throwIfAborted();
+      this.#log.info({ err: error, parent_id: record.parent_id }, 'snapshot stays whole');
+      return undefined;
+    }
+  }
+
+  /** Once nobody holds it: whoever began to hold it earlier may read what counted then. */
+  #tidyInBackground(): void {
+    this.#finished = this.#finished
+      .then(() => this.#tidy())
+      .catch((error: unknown) => this.#log.error({ err: error }, 'layers that do not count not removed'));
+  }
+
+  async #tidy(): Promise<void> {
+    if (!this.#isUntidy || this.#holds > 0 || this.#record?.state !== 'durable' || this.deleting) return;
+    const { directory } = this.#place;
+    const counting = new Set(namesOf(this.#record));
+    for (const name of layersAmong(await readdir(directory))) if (!counting.has(name)) await rm(join(directory, name));
+    this.#isUntidy = false;
   }
 
   /** Those who come at the same time share one reading. */
@@ -235,6 +281,7 @@ export class StoredSnapshot {
     return () => {
       if (held) this.#holds -= 1;
       held = false;
+      if (this.#isUntidy && this.#holds === 0) this.#tidyInBackground();
       this.#changes.notify();
     };
   }
@@ -267,6 +314,8 @@ export async function removeSnapshotDirectory(directory: string): Promise<number
   await rm(aside, { recursive: true, force: true });
   return freedBytes;
 }
+
+const namesOf = ({ files }: SnapshotRecord): string[] => files.map(({ name }) => name);
 
 function broken({ id, error }: SnapshotRecord): AppError {
   return new AppError('integrity_error', `snapshot "${id}" is damaged: ${error ?? 'its bytes are not what they were'}`);

@@ -55,7 +55,9 @@ it('has the bytes that its description says', async () => {
       '',
     ),
   );
-  expect(createHash('sha256').update(bytes).digest('hex')).toMatchInlineSnapshot(`"ffdc71831a39bf28c369ee8014a5dcc21993233c4e663aa0d56b9d6af78d7b14"`);
+  expect(createHash('sha256').update(bytes).digest('hex')).toMatchInlineSnapshot(
+    `"ffdc71831a39bf28c369ee8014a5dcc21993233c4e663aa0d56b9d6af78d7b14"`,
+  );
 });
 
 it('gives back its runs, and where their pages are', async () => {

@@ -3,8 +3,6 @@ import { type Layer, openLayer, PAGE_BYTES } from './layer-file.ts';
 import { PIECE_BYTES, pump } from './pump.ts';
 import { readFully } from './whole-io.ts';
 
-/** More are merged into one. */
-export const MAX_LAYERS = 8;
 const PIECE_PAGES = PIECE_BYTES / PAGE_BYTES;
 
 interface StackRun {
