@@ -108,8 +108,8 @@ export async function measureRound(run) {
     await shell(id, work(dirtyMib));
     return id;
   };
-  const snapshot = async (/** @type {string} */ id, /** @type {string} */ name, exported = false) => {
-    const { ms, value } = await timed(() => snapshots.create(id, { export: exported }));
+  const snapshot = async (/** @type {string} */ id, /** @type {string} */ name) => {
+    const { ms, value } = await timed(() => snapshots.create(id));
     add(`${name}: pause window`, value.pause_ms);
     add(`${name}: to ready`, ms);
     add(`${name}: stored`, mib(value.stored_bytes), 'MiB');
@@ -124,18 +124,19 @@ export async function measureRound(run) {
     });
     running.push(value.id);
     add(`${name} -> command`, ms);
-    if (run.phases) await addPhases(run, name, value.id);
+    addPhases(run, name, (await hostVms(run)).at(-1));
     return value.id;
   };
   try {
     const { ms, value: id } = await timed(source);
     add('template, work', ms);
+    const hostId = (await hostVms(run)).at(-1)?.id;
     const sum = await shell(id, askForSum);
     const check = async (/** @type {string} */ copy) => {
       if ((await shell(copy, askForSum)) !== sum) throw new Error(`${copy} does not hold what its source held`);
     };
 
-    const first = await snapshot(id, 'snapshot', true);
+    const first = await snapshot(id, 'snapshot');
     await shell(id, smallChange);
     const next = await snapshot(id, 'next snapshot');
     await check(await started('fork of a snapshot', () => environments.fork(id, { reuse_snapshot_id: next.id })));
@@ -167,12 +168,18 @@ export async function measureRound(run) {
       await command(id);
     });
     add('resume -> command', resumed.ms);
-    if (run.phases) await addPhases(run, 'resume', id);
+    addPhases(
+      run,
+      'resume',
+      (await hostVms(run)).find((vm) => vm.id === hostId),
+    );
     await check(id);
 
-    const exported = await exportOf(run, first.id);
-    add('export of the snapshot: stored', mib(exported.exported_bytes), 'MiB');
-    add('whole size', mib(exported.size_bytes), 'MiB');
+    const { id: exportedId } = await snapshots.create(id, { export: true }); // the last: it works on in the background
+    const exported = await timed(() => exportOf(run, exportedId));
+    add('export', exported.ms);
+    add('export: stored', mib(exported.value.exported_bytes), 'MiB');
+    add('whole size', mib(exported.value.size_bytes), 'MiB');
   } finally {
     await cleanUp(run, running);
   }
@@ -230,11 +237,19 @@ async function exportOf({ stack }, id) {
   }
 }
 
-/** @param {Run} run @param {string} name @param {string} id */
-async function addPhases({ stack, add }, name, id) {
+/** @param {Run} run @returns {Promise<any[]>} the host's VMs, the newest last */
+async function hostVms({ stack }) {
   const headers = { Authorization: `Bearer ${stack.hostToken}` };
-  const { timings = {} } = await (await fetch(`${stack.hostUrl}/v1/vms/${id}`, { headers })).json();
-  for (const [phase, ms] of Object.entries(timings)) add(`  ${name}: ${phase.replace('_ms', '')}`, ms);
+  const { vms } = await (await fetch(`${stack.hostUrl}/v1/vms`, { headers })).json();
+  return vms.toSorted((/** @type {any} */ one, /** @type {any} */ other) =>
+    one.created_at < other.created_at ? -1 : 1,
+  );
+}
+
+/** @param {Run} run @param {string} name @param {any} vm */
+function addPhases({ phases, add }, name, vm) {
+  if (!phases) return;
+  for (const [phase, ms] of Object.entries(vm?.timings ?? {})) add(`  ${name}: ${phase.replace('_ms', '')}`, ms);
 }
 
 /** Snapshots that forks took, too: the stack is ours alone. @param {Run} run @param {string[]} running */

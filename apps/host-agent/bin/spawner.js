@@ -7,7 +7,8 @@
 import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 
-const MAX_STDERR_BYTES = 4_096;
+const MAX_STDERR_LENGTH = 4_096;
+const MAX_STDOUT_LENGTH = 16_777_216;
 
 /** @type {Map<number, {child: import('node:child_process').ChildProcess, session: boolean}>} */
 const children = new Map();
@@ -37,13 +38,17 @@ function start({ id, program, args, cwd, env, session, stdio }) {
     });
     if (child.pid === undefined) return;
     children.set(id, { child, session });
-    let stderr = '';
+    let [stdout, stderr] = ['', ''];
+    child.stdout?.setEncoding('utf8').on('data', (text) => {
+      stdout += text;
+      if (stdout.length > MAX_STDOUT_LENGTH) child.kill('SIGKILL');
+    });
     child.stderr?.setEncoding('utf8').on('data', (text) => {
-      stderr = (stderr + text).slice(0, MAX_STDERR_BYTES);
+      stderr = (stderr + text).slice(0, MAX_STDERR_LENGTH);
     });
     child.once('close', (code, signal) => {
       children.delete(id);
-      tell({ id, code, signal, stderr });
+      tell({ id, code, signal, stdout, stderr });
     });
     tell({ id, pid: child.pid });
   } catch (error) {

@@ -2,15 +2,14 @@
  * The digest of a large sparse file at the price of its data: sha256 over the size and every 64 KiB block that is not all zero, each with
  * its number. Where data can be is asked of the file system (FIEMAP, through filefrag); holes and written zeros count as the same.
  */
-import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { open } from 'node:fs/promises';
-import { promisify } from 'node:util';
+import { runProgram } from '../vmm/children.ts';
 
 const BLOCK_BYTES = 65_536;
 const READ_BYTES = 1_048_576;
 const zeros = Buffer.alloc(BLOCK_BYTES);
-const MAX_FILEFRAG_BYTES = 16_777_216;
+const STAT_BLOCK_BYTES = 512;
 
 export interface Extent {
   start: number;
@@ -20,10 +19,12 @@ export interface Extent {
 export async function sparseDigest(path: string, signal?: AbortSignal): Promise<string> {
   const handle = await open(path, 'r');
   try {
-    const { size } = await handle.stat();
+    const { size, blocks } = await handle.stat();
+    const extents =
+      blocks * STAT_BLOCK_BYTES < size ? await dataExtents(path, size, signal) : [{ start: 0, end: size }];
     const hash = createHash('sha256').update(`${size}\n`);
     const buffer = Buffer.allocUnsafe(READ_BYTES);
-    for (const { start, end } of alignedExtents(await dataExtents(path, size), size)) {
+    for (const { start, end } of alignedExtents(extents, size)) {
       for (let position = start; position < end; ) {
         signal?.throwIfAborted();
         const { bytesRead } = await handle.read(buffer, 0, Math.min(READ_BYTES, end - position), position);
@@ -42,14 +43,12 @@ export async function sparseDigest(path: string, signal?: AbortSignal): Promise<
 }
 
 /** The whole file where the file system does not tell. */
-export async function dataExtents(path: string, size: number): Promise<Extent[]> {
+export async function dataExtents(path: string, size: number, signal?: AbortSignal): Promise<Extent[]> {
   try {
-    const { stdout } = await promisify(execFile)('filefrag', ['-v', '-b4096', '--', path], {
-      env: { PATH: '/usr/sbin:/sbin:/usr/bin:/bin', LC_ALL: 'C' },
-      maxBuffer: MAX_FILEFRAG_BYTES,
-    });
-    return parseFilefrag(stdout);
+    const args = ['-v', '-b4096', '--', path];
+    return parseFilefrag(await runProgram('filefrag', args, { path: '/usr/sbin:/sbin:/usr/bin:/bin', signal }));
   } catch {
+    signal?.throwIfAborted();
     return [{ start: 0, end: size }];
   }
 }

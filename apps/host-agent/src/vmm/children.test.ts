@@ -165,6 +165,12 @@ describe('the spawner', () => {
 });
 
 describe('a short program', () => {
+  it('answers with what it wrote, and with an error when that is too much', async () => {
+    expect(await runProgram('seq', ['3'], { path: PATH })).toBe('1\n2\n3\n');
+    expect((await runProgram('seq', ['1000000'], { path: PATH })).length).toBe(6_888_896);
+    await expect(runProgram('yes', [], { path: PATH })).rejects.toThrow('yes was ended by SIGKILL');
+  });
+
   it('that fails says what it wrote to stderr, bounded', async () => {
     const failing = runProgram('sh', ['-c', 'seq 100000 >&2; exit 3'], { path: PATH });
     await expect(failing).rejects.toMatchObject({

@@ -41,31 +41,32 @@ export class ProgramFailed extends Error {
   }
 }
 
-/** Runs a short program to its successful end. Aborted, it is killed, and gone once this rejects with the signal's reason. */
+/** Runs a short program to its successful end and resolves with what it wrote to stdout. Aborted, it is killed, and gone once this rejects with the signal's reason. */
 export async function runProgram(
   program: string,
   args: readonly string[],
   { path, signal }: { path: string; signal?: AbortSignal | undefined },
-): Promise<void> {
+): Promise<string> {
   const own = spawner();
-  await own.hold(run());
+  return own.hold(run());
 
-  async function run(): Promise<void> {
+  async function run(): Promise<string> {
     signal?.throwIfAborted();
     const child = await own.start({
       program,
       args,
       env: { PATH: path, LC_ALL: 'C' },
       session: false,
-      stdio: ['ignore', 'ignore', 'pipe'],
+      stdio: ['ignore', 'pipe', 'pipe'],
     });
     signal?.addEventListener('abort', child.kill, { once: true });
     try {
       if (signal?.aborted) child.kill();
-      const { code, signal: endedBy, stderr } = await child.ended;
+      const { code, signal: endedBy, stdout, stderr } = await child.ended;
       signal?.throwIfAborted();
       if (code !== 0)
         throw new ProgramFailed(program, stderr, code === null ? `was ended by ${endedBy}` : `ended with ${code}`);
+      return stdout;
     } finally {
       signal?.removeEventListener('abort', child.kill);
     }

@@ -4,7 +4,7 @@
  * a process, started when first needed and again when it was lost; the children do not depend on it, only the news of their end does.
  *
  *   to it:   {id, program, args, cwd, env, session, stdio}   {kill: id}
- *   from it: {id, pid} or {id, failed: reason}, then {id, code, signal, stderr}
+ *   from it: {id, pid} or {id, failed: reason}, then {id, code, signal, stdout, stderr}
  *
  * Descriptors cannot be sent, so files are named and the spawner opens them.
  */
@@ -18,7 +18,13 @@ const SCRIPT = fileURLToPath(new URL('../../bin/spawner.js', import.meta.url));
 const Report = z.union([
   z.object({ id: z.number(), pid: z.number().int().positive() }),
   z.object({ id: z.number(), failed: z.string() }),
-  z.object({ id: z.number(), code: z.number().nullable(), signal: z.string().nullable(), stderr: z.string() }),
+  z.object({
+    id: z.number(),
+    code: z.number().nullable(),
+    signal: z.string().nullable(),
+    stdout: z.string(),
+    stderr: z.string(),
+  }),
 ]);
 
 export type ChildStdio = 'ignore' | 'pipe' | { path: string; flags: 'r' | 'a' };
@@ -30,14 +36,15 @@ export interface ChildSpec {
   env: Record<string, string>;
   /** A session of its own outlives spawner and host agent; anything else ends with them. */
   session: boolean;
-  /** Descriptors from 0 on. Only of stderr may a pipe be asked. */
+  /** Descriptors from 0 on. Only stdout and stderr may be pipes. */
   stdio: readonly ChildStdio[];
 }
 
 export interface ChildEnd {
   code: number | null;
   signal: string | null;
-  /** At most 4 KiB of it, when it was a pipe. */
+  /** Of pipes: all of stdout (whoever writes more than 16 MiB is killed), the first 4 KiB of stderr. */
+  stdout: string;
   stderr: string;
 }
 
