@@ -12,8 +12,8 @@ beforeAll(async () => {
 });
 afterAll(() => host[Symbol.asyncDispose]());
 
-const SET_UP = 'echo disk > /workspace/file; echo memory > /tmp/file; sleep 10000 & echo $! > /tmp/pid';
-const LOOK = 'cat /workspace/file /tmp/file; kill -0 $(cat /tmp/pid) && echo alive';
+const SET_UP = 'echo disk > /workspace/file; echo memory > /run/file; sleep 10000 & echo $! > /tmp/pid';
+const LOOK = 'cat /workspace/file /run/file; kill -0 $(cat /tmp/pid) && echo alive';
 const WHOLE = 'disk\nmemory\nalive\n';
 /** Of one operation, from its first moment to after its end. */
 const MOMENTS_MS = [5, 30, 70, 120, 200, 400];

@@ -106,9 +106,9 @@ export class TestHost implements AsyncDisposable {
     return this.#agent;
   }
 
-  async start(): Promise<void> {
+  async start(change: Partial<HostAgentConfig> = {}): Promise<void> {
     const log = createLogger({ name: 'host-agent', level: this.#config.logLevel });
-    this.#agent = await createHostAgent(this.#config, { log });
+    this.#agent = await createHostAgent({ ...this.#config, ...change }, { log });
   }
 
   /** The VMs run on. */
