@@ -3,7 +3,7 @@
  * admission and life as any other.
  */
 import { AppError, type ExecRequest, type ExecResult, invalidField } from '@fuse/contract';
-import { sleep } from '@fuse/runtime';
+import { newId, sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
@@ -228,13 +228,13 @@ export class EnvironmentService implements AsyncDisposable {
   /** `?action=exec`. Aborting `signal` kills the command. */
   async exec(tenantId: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
     const command = toStartExec(request); // what is wrong with it is said first
-    const order = { command, encoding: request.encoding ?? 'utf8' };
+    const order = { execId: newId('exec'), command, encoding: request.encoding ?? 'utf8' } as const;
     for (let tries = 1; ; tries += 1) {
       const row = await this.ready(await this.find(tenantId, id), signal);
       try {
         return await execInEnvironment(this.#context, row, order, signal);
       } catch (error) {
-        // Paused between the look and the start: its host has started nothing.
+        // Paused between the look and the start. Asked for again under the same id, it is still started once.
         const isRefused = error instanceof AppError && error.code === 'conflict';
         if (!isRefused || tries >= MAX_EXEC_TRIES || (await this.#isAsItWas(row))) throw error;
       }

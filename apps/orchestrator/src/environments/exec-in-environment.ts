@@ -12,7 +12,7 @@ import {
   invalidField,
 } from '@fuse/contract';
 import type { HostExec, HostExecResult, StartExec } from '@fuse/host-protocol';
-import { newId, sleep } from '@fuse/runtime';
+import { sleep } from '@fuse/runtime';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { type HostClient, MAX_WAIT_MS } from '../hosts/host-client.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
@@ -30,21 +30,32 @@ const TOUCH_MS = 15_000;
 const SHORT_EXEC_MS = 2_000;
 const LOOK_AGAIN_MS = 250;
 
+export interface ExecOrder {
+  /** Started at most once, however often it is ordered. */
+  execId: string;
+  command: StartExec;
+  encoding: Encoding;
+}
+
+/** `conflict`: the VM was paused first, and it was not started. */
 export async function execInEnvironment(
   context: EnvironmentContext,
   row: EnvironmentRow,
-  { command, encoding }: { command: StartExec; encoding: Encoding },
+  { execId, command, encoding }: ExecOrder,
   signal: AbortSignal,
 ): Promise<ExecResult> {
   const client = await context.hosts.client(row.host_id);
-  const execId = newId('exec');
   const stamp = () => void touch(context.db.query, row.uid).catch(() => {}); // only the idle clock
   if (Math.abs(Date.now() - row.last_activity_at.getTime()) > TOUCH_GRAIN_MS) stamp();
   const startedAt = performance.now();
   const stamping = setInterval(stamp, TOUCH_MS);
   try {
     const order = { command, waitMs: SHORT_EXEC_MS, limitBytes: EXEC_RESULT_LIMIT_BYTES };
-    const exec = await persistently(context, signal, () => client.startShortExec(row.vm_id, execId, order));
+    const start = () => client.startShortExec(row.vm_id, execId, order);
+    const find = () => client.exec(row.vm_id, execId, 0, signal);
+    const exec = await persistently(context, signal, start).catch((refusal: unknown) =>
+      findRefused(refusal, () => persistently(context, signal, find)),
+    );
     if (exec.result !== undefined) return toExecResult(execId, { exec, ...exec.result }, encoding);
     await waitForEnd(context, client, row.vm_id, execId, signal);
     const result = await persistently(context, signal, () =>
@@ -81,6 +92,16 @@ export function toStartExec(request: ExecRequest): StartExec {
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
     ...(request.user === undefined ? {} : { user: request.user }),
   };
+}
+
+/** Refused because the VM was just being paused, it may have been on its way all the same: then it is waited for like any other. */
+async function findRefused(refusal: unknown, find: () => Promise<HostExec>): Promise<HostExec> {
+  if (!(refusal instanceof AppError) || refusal.code !== 'conflict') throw refusal;
+  try {
+    return await find();
+  } catch (error) {
+    throw error instanceof AppError && error.code === 'not_found' ? refusal : error;
+  }
 }
 
 async function waitForEnd(

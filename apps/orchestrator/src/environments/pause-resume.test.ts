@@ -164,6 +164,24 @@ describe.each(engines)('pause and resume on %s', (engine) => {
     expect(await done).toMatchObject({ status: 200, body: { stdout: 'hi\n' } });
   });
 
+  it.each(['before', 'after'] as const)('run a command once that met a pause %s it was started', async (when) => {
+    const { id } = await create({ auto_resume: true });
+    let isPaused = false;
+    test.host[when] = async ({ path, method }) => {
+      if (!path.includes('/execs/') || method !== 'PUT' || isPaused) return;
+      isPaused = true;
+      expect((await act(id, 'pause')).status).toBe(200);
+      if (when === 'after') throw new AppError('conflict', 'the VM is paused');
+    };
+    const done = act(id, 'exec', { shell: 'sleep 0.2; echo ran' });
+    if (when === 'after') {
+      await expect.poll(async () => (await get(id)).state, { timeout: 10_000 }).toBe('paused');
+      await act(id, 'resume'); // the command waits for nothing else
+    }
+    expect(await done).toMatchObject({ status: 200, body: { stdout: 'ran\n' } });
+    expect([...test.host.vms.values()].flatMap(({ execs }) => [...execs.keys()]).length).toBe(1);
+  });
+
   it('make a command wait for a resume under way', async () => {
     const { id } = await create();
     await act(id, 'pause');
