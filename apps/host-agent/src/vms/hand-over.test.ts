@@ -88,10 +88,29 @@ describe('a guest is handed over', () => {
     expect((await handOver(guest, machine, signal())).generation).toBe(8e12 + 1);
   });
 
-  it('when hooks of its failed', async () => {
-    answer = (identity) =>
-      confirm(identity, { hooks: [{ name: '10-x', exit_code: 137, timed_out: true, output: 'why' }] });
-    await handOver(guest, machine, signal());
+  it('when hooks of its failed, which the log tells', async () => {
+    const lines: string[] = [];
+    const telling = createLogger({ name: 'test', destination: { write: (line) => void lines.push(line) } });
+    const hooks = [
+      { name: '10-fine', exit_code: 0, timed_out: false, output: 'quiet' },
+      { name: '20-slow', exit_code: 137, timed_out: true, output: 'why' },
+    ];
+    answer = (identity) => confirm(identity, { hooks });
+    await handOver(guest, { ...machine, log: telling }, signal());
+    const told = lines.map((line) => JSON.parse(line));
+    expect(told).toMatchObject([
+      { level: 30, msg: 'hook ran', hostname: 'env-1', hook: '10-fine' },
+      {
+        level: 40,
+        msg: 'hook failed',
+        hostname: 'env-1',
+        hook: '20-slow',
+        exit_code: 137,
+        timed_out: true,
+        output: 'why',
+      },
+    ]);
+    expect(lines.join()).not.toContain('quiet');
   });
 });
 

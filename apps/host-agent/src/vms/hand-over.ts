@@ -63,7 +63,7 @@ async function confirmIdentity(
       if (confirmed.generation !== identity.generation || confirmed.hostname !== identity.hostname)
         throw new AppError('unavailable', 'the guest did not take its new identity');
       if (Math.abs(clockOffsetMs(confirmed.time_unix_ns)) <= MAX_CLOCK_OFFSET_MS) {
-        reportHooks(confirmed.hooks ?? [], machine.log);
+        reportHooks(confirmed.hooks ?? [], machine);
         return { generation: identity.generation };
       }
     }
@@ -102,10 +102,10 @@ function clockOffsetMs(guestTimeNs: string): number {
   return Number(BigInt(guestTimeNs) / 1_000_000n) - Date.now();
 }
 
-function reportHooks(hooks: NonNullable<GuestIdentityConfirmed['hooks']>, log: Logger): void {
+function reportHooks(hooks: NonNullable<GuestIdentityConfirmed['hooks']>, machine: NewMachine): void {
   for (const { name, exit_code, timed_out, output } of hooks) {
-    const fields = { hook: name, exit_code, timed_out };
-    if (exit_code === 0 && !timed_out) log.info(fields, 'hook ran');
-    else log.warn({ ...fields, output }, 'hook failed');
+    const fields = { hostname: machine.hostname, hook: name, exit_code, timed_out };
+    if (exit_code === 0 && !timed_out) machine.log.info(fields, 'hook ran');
+    else machine.log.warn({ ...fields, output }, 'hook failed');
   }
 }
