@@ -1,6 +1,6 @@
 /** What is due of checkpoints, in SQL: which environments want one, which of those taken are no longer wanted. */
 import { sql } from 'kysely';
-import { now, type Queryable, type Tx } from '../db/db.ts';
+import { now, type Queryable } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 
 const BATCH = 100;
@@ -10,26 +10,25 @@ const isDue = sql<boolean>`environments.state = 'running' and environments.check
   and coalesce(environments.checkpointed_at, environments.created_at) + environments.checkpoint_interval_seconds * interval '1 second' <= now()
   and not exists (select from snapshots s where s.environment_uid = environments.uid and s.is_checkpoint and s.state = 'creating')`;
 
-export function dueCheckpoints(db: Queryable): Promise<Pick<EnvironmentRow, 'uid' | 'id'>[]> {
+export function dueCheckpoints(db: Queryable): Promise<Pick<EnvironmentRow, 'uid'>[]> {
   return db
     .selectFrom('environments')
-    .select(['uid', 'id'])
+    .select('uid')
     .where(isDue)
     .orderBy(sql`coalesce(checkpointed_at, created_at)`)
     .limit(BATCH)
     .execute();
 }
 
-/** False: another process has begun it. From now on the next one is an interval away, whatever becomes of this one. */
-export async function claimCheckpoint(tx: Tx, uid: string): Promise<boolean> {
-  const claimed = await tx
+/** Undefined: another process has begun it. From now on the next one is an interval away, whatever becomes of this one. */
+export function claimCheckpoint(db: Queryable, uid: string): Promise<EnvironmentRow | undefined> {
+  return db
     .updateTable('environments')
     .set({ checkpointed_at: now })
     .where('uid', '=', uid)
     .where(isDue)
-    .returning('uid')
+    .returningAll()
     .executeTakeFirst();
-  return claimed !== undefined;
 }
 
 /**
