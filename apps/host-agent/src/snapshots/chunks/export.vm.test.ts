@@ -28,6 +28,7 @@ describe('a snapshot in the object store', () => {
     await source.shell(vm.id, 'echo kept > /root/kept; head -c 3000000 /dev/urandom > /dev/shm/noise; sync');
   });
   afterAll(async () => {
+    await source.stop(); // what it has open is no leak of the target's
     await target[Symbol.asyncDispose]();
     await source[Symbol.asyncDispose]();
   });
