@@ -8,6 +8,7 @@ import { AppError, AUTO_SNAPSHOT_MODE, Environment, type ForkEnvironment, Forks 
 import { sleep } from '@fuse/runtime';
 import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
+import { lockHosts } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import { specOf } from '../snapshots/snapshot.ts';
@@ -95,6 +96,7 @@ function admitForks(
   const uids = Array.from({ length: request.count ?? 1 }, () => randomUUID());
   return context.db.transaction(async (tx) => {
     if (idempotent !== undefined && !(await claimKey(tx, idempotent, uids.join(',')))) return undefined;
+    await lockHosts(tx);
     const source = await environmentById(tx, tenantId, id);
     if (source === undefined) throw new AppError('not_found', `vm ${id} not found`);
     const isFresh = !request.reuse_snapshot_id;

@@ -3,6 +3,7 @@ import { AppError, type CreateEnvironment, type EnvironmentSpec, invalidField } 
 import type { SnapshotSource } from '@fuse/host-protocol';
 import type { Db, Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
+import { lockHosts } from '../hosts/host-store.ts';
 import { markDamaged } from '../snapshots/mark-damaged.ts';
 import { lockSnapshot, snapshotById } from '../snapshots/snapshot-store.ts';
 import type { Admission, Seed } from './admission.ts';
@@ -19,6 +20,7 @@ export async function seeded(
   const { spec = {}, env = {}, seed_snapshot_id: id, fallback } = request;
   if (spec.image !== undefined && spec.image !== '')
     throw invalidField('spec.image', 'goes without seed_snapshot_id: the snapshot has its image');
+  await lockHosts(tx);
   const snapshot = await lockSnapshot(tx, id, 'share');
   if (snapshot === undefined || snapshot.tenant_id !== tenantId)
     throw new AppError('not_found', `snapshot ${id} not found`, { details: { field: 'seed_snapshot_id' } });

@@ -66,6 +66,14 @@ export function listHosts(db: Queryable, afterId: string | undefined, limit: num
     .execute();
 }
 
+/**
+ * Rows are locked in one order, so that transactions which lock several never wait in a circle: hosts, then snapshots, then environments. A row that
+ * refers to a host locks it a little: whoever inserts one and admits takes the hosts first.
+ */
+export async function lockHosts(tx: Tx): Promise<void> {
+  await tx.selectFrom('hosts').select('id').orderBy('id').forUpdate().execute();
+}
+
 /** Who admits holds every host's row, so that admissions go one after the other. */
 export async function hostsForPlacement(db: Queryable, staleMs: number, lock: boolean) {
   const query = db

@@ -100,7 +100,11 @@ export class TestHostSnapshots {
     if (this.damaged.has(id))
       throw new AppError('integrity_error', `snapshot ${id}: its bytes do not match their digest`);
     const kept = this.kept.get(id);
-    if (kept !== undefined) return copyOf(kept.root);
+    if (kept !== undefined)
+      return copyOf(kept.root).catch((error: unknown) => {
+        if (this.kept.get(id) === kept) throw error;
+        throw new AppError('not_found', `no snapshot ${id}`); // deleted meanwhile
+      });
     if (manifest_key === undefined) throw new AppError('not_found', `no snapshot ${id}`);
     const root = await mkdtemp(join(tmpdir(), 'fuse-test-vm-'));
     const { files } = Manifest.parse(JSON.parse((await this.#read(manifest_key)).toString('utf8')));
@@ -154,7 +158,12 @@ const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).dig
 
 async function copyOf(from: string): Promise<string> {
   const root = await mkdtemp(join(tmpdir(), 'fuse-test-vm-'));
-  await cp(from, root, { recursive: true });
+  try {
+    await cp(from, root, { recursive: true });
+  } catch (error) {
+    await rm(root, { recursive: true, force: true });
+    throw error;
+  }
   return root;
 }
 

@@ -67,6 +67,7 @@ export class TestHost implements AsyncDisposable {
   restored = 0;
   url = '';
   readonly snapshots: TestHostSnapshots;
+  readonly #creating = new Map<string, Promise<Answer>>();
   readonly #objectStore: ObjectStore | undefined;
   #server: Server | undefined;
 
@@ -167,18 +168,28 @@ export class TestHost implements AsyncDisposable {
   }
 
   async #vm(call: Call, id: string): Promise<Answer> {
-    const known = this.vms.get(id);
+    if (call.method === 'DELETE') return this.#destroy(id);
     if (call.method === 'GET') {
+      const known = this.vms.get(id);
       if (known === undefined) throw new AppError('not_found', `no VM ${id}`);
       return { status: 200, body: known.vm };
     }
-    if (call.method === 'DELETE') {
-      this.vms.delete(id);
-      for (const exec of known?.execs.values() ?? []) exec.lose('destroyed');
-      if (known !== undefined) await rm(known.root, { recursive: true, force: true });
-      return { status: 200, body: { destroyed: known !== undefined, destroy_ms: 1 } };
-    }
-    const body = CreateVm.parse(call.body);
+    const creating = this.#creating.get(id) ?? this.#create(id, CreateVm.parse(call.body));
+    this.#creating.set(id, creating);
+    return creating.finally(() => this.#creating.delete(id));
+  }
+
+  async #destroy(id: string): Promise<Answer> {
+    await this.#creating.get(id)?.catch(() => {}); // what is being made is destroyed once it is there
+    const known = this.vms.get(id);
+    this.vms.delete(id);
+    for (const exec of known?.execs.values() ?? []) exec.lose('destroyed');
+    if (known !== undefined) await rm(known.root, { recursive: true, force: true });
+    return { status: 200, body: { destroyed: known !== undefined, destroy_ms: 1 } };
+  }
+
+  async #create(id: string, body: CreateVm): Promise<Answer> {
+    const known = this.vms.get(id);
     if (known !== undefined) {
       if (known.vm.tag !== body.tag) throw new AppError('conflict', `VM ${id} belongs to another cluster`);
       return { status: 200, body: known.vm };
@@ -211,9 +222,14 @@ export class TestHost implements AsyncDisposable {
   async #restore(found: TestVm, order: RestoreVm): Promise<Answer> {
     if (found.vm.restore_id === order.restore_id) return { status: 200, body: found.vm };
     const root = await this.snapshots.open(order);
+    if (this.vms.get(found.vm.id) !== found) {
+      await rm(root, { recursive: true, force: true });
+      throw new AppError('not_found', `no VM ${found.vm.id}`); // destroyed meanwhile
+    }
     for (const exec of found.execs.values()) exec.lose('restored from a snapshot');
-    await rm(found.root, { recursive: true, force: true });
+    const former = found.root;
     found.root = root;
+    await rm(former, { recursive: true, force: true });
     found.vm = { ...found.vm, state: 'running', restore_id: order.restore_id };
     this.restored += 1;
     this.#countRunning();

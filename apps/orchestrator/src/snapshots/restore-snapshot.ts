@@ -13,6 +13,7 @@ import { isGone } from '../environments/environment.ts';
 import { environmentByUid, releaseLease, takeLease, transition } from '../environments/environment-store.ts';
 import type { HostClient } from '../hosts/host-client.ts';
 import { persistently } from '../hosts/host-retries.ts';
+import { lockHosts } from '../hosts/host-store.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
 import type { SnapshotContext } from './snapshot-context.ts';
 import { lockSnapshot, snapshotById, transitionSnapshot } from './snapshot-store.ts';
@@ -29,6 +30,7 @@ export interface RestoreRequest {
 export function beginRestore(context: SnapshotContext, request: RestoreRequest): Promise<EnvironmentRow> {
   const { tenantId, id, fallback } = request;
   return context.db.transaction(async (tx) => {
+    await lockHosts(tx);
     const snapshot = await lockSnapshot(tx, id, 'update');
     if (snapshot === undefined || snapshot.tenant_id !== tenantId) throw snapshotNotFound(id);
     requireReady(snapshot);

@@ -14,6 +14,7 @@ import type { HostSnapshot } from '@fuse/host-protocol';
 import { newId } from '@fuse/runtime';
 import { inMs, jsonb, now, type Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
+import { environmentByUid } from '../environments/environment-store.ts';
 import { persistently } from '../hosts/host-retries.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { specOf } from './snapshot.ts';
@@ -44,7 +45,16 @@ export async function beginSnapshot(
   tx: Tx,
   { id, environment: { uid, id: vmId }, request, isCheckpoint = false }: NewSnapshot,
 ): Promise<SnapshotRow> {
-  // Held: it stays what it is until the row is there.
+  const known = await environmentByUid(tx, uid);
+  if (known === undefined) throw notRunning(vmId, undefined);
+  // In the order in which rows are locked; all of them stay what they are until the row is there.
+  const host = await tx
+    .selectFrom('hosts')
+    .select('arch')
+    .where('id', '=', known.host_id ?? '')
+    .forKeyShare()
+    .executeTakeFirst();
+  const parent = await parentOf(tx, known);
   const environment = await tx
     .selectFrom('environments')
     .selectAll()
@@ -52,11 +62,6 @@ export async function beginSnapshot(
     .forShare()
     .executeTakeFirst();
   if (environment?.state !== 'running') throw notRunning(vmId, environment?.state);
-  const host = await tx
-    .selectFrom('hosts')
-    .select('arch')
-    .where('id', '=', environment.host_id ?? '')
-    .executeTakeFirst();
   const { metadata = {}, retention_seconds: retention = 0 } = request;
   return insertSnapshot(tx, {
     id,
@@ -66,7 +71,7 @@ export async function beginSnapshot(
     task_id: environment.task_id,
     host_vm_id: environment.vm_id,
     host_id: environment.host_id,
-    parent_snapshot_id: await parentOf(tx, environment),
+    parent_snapshot_id: parent,
     state: 'creating',
     mode: request.mode || (isCheckpoint ? AUTO_SNAPSHOT_MODE : DEFAULT_SNAPSHOT_MODE),
     is_checkpoint: isCheckpoint,

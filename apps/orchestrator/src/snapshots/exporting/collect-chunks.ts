@@ -24,6 +24,8 @@ export interface Collected {
 /** One transaction holds so many rows while their objects are deleted. */
 const BATCH = 64;
 const DELETES_AT_ONCE = 8;
+/** The database ends a transaction that idles for a minute, and with it the locks: no deletion begins that late. */
+const MAX_HOLD_MS = 30_000;
 
 /** All there are, or only those of `among`. A chunk that another process works on is left to it. */
 export async function collectChunks(
@@ -68,8 +70,11 @@ async function remove(
   const doomed = await lockUnreferred(tx, among);
   const collected = { objects: 0, bytes: 0, rows: doomed.length };
   const queue = doomed.values();
+  const until = performance.now() + MAX_HOLD_MS;
   const work = async () => {
     for (const { sha256, stored_bytes } of queue) {
+      if (performance.now() > until)
+        throw new AppError('unavailable', 'the object store is too slow to collect chunks');
       const key = chunkKey(sha256);
       // Of one that was uploaded and never recorded, only the store knows.
       const bytes = stored_bytes ?? (await sizeOf(objectStore, key));
