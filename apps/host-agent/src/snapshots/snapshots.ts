@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { type HostSnapshot, SnapshotId } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
+import { removeSnapshotDirectory } from './snapshot-directory.ts';
 import { loadSnapshotRecord } from './snapshot-record.ts';
 import {
   type HeldSnapshot,
   type MakeFiles,
-  removeSnapshotDirectory,
   type SnapshotAbout,
   type SnapshotPlace,
   StoredSnapshot,

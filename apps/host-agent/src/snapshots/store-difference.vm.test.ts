@@ -157,4 +157,31 @@ describe('snapshots of one VM', () => {
     const later = await host.fork(id);
     expect(await print(later.id, 'sha256sum -c /dev/shm/sum')).toBe('/dev/shm/large: OK\n');
   });
+
+  it('share what they hold when it is much and many VMs start from one, and are whole without it', async () => {
+    const vm = await host.create();
+    await host.shell(vm.id, 'head -c 70000000 /dev/urandom > /dev/shm/large; sha256sum /dev/shm/large > /dev/shm/sum');
+    const { id } = await host.snapshot(vm.id, { wait: 'durable' });
+    const forks = await Promise.all(Array.from({ length: 4 }, () => host.fork(id)));
+    const inodes = await Promise.all(
+      forks.map(async (fork) => (await stat(join(await host.machineDirectory(fork.id), 'memory'))).ino),
+    );
+    const own = await stat(join(host.snapshotsDirectory, id, 'memory'));
+    const shared = inodes.filter((inode) => inode !== own.ino);
+    expect(shared).toHaveLength(3);
+    expect(new Set(shared).size).toBe(1);
+    await host.deleteSnapshot(id);
+    for (const fork of forks)
+      expect(await print(fork.id, 'sha256sum -c /dev/shm/sum; echo own >> /dev/shm/own; cat /dev/shm/own')).toBe(
+        '/dev/shm/large: OK\nown\n',
+      );
+    const sharing = forks[inodes.findIndex((inode) => inode !== own.ino)];
+    const second = await host.snapshot(sharing?.id ?? '', { wait: 'durable' });
+    await host.agent.destroyAllVms();
+    const forkOfFork = await host.fork(second.id);
+    expect(await print(forkOfFork.id, 'sha256sum -c /dev/shm/sum; cat /dev/shm/own')).toBe('/dev/shm/large: OK\nown\n');
+    await host.pause(forkOfFork.id);
+    await host.resume(forkOfFork.id);
+    expect(await print(forkOfFork.id, 'sha256sum -c /dev/shm/sum')).toBe('/dev/shm/large: OK\n');
+  }, 240_000);
 });

@@ -8,14 +8,17 @@
  *   any    -> (gone)     deleted, once nobody holds it
  */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { mkdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import type { HostSnapshot } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
 import { Notifier } from '../execs/notifier.ts';
+import type { SnapshotFiles } from '../vmm/driver.ts';
 import { hostBootId } from '../vmm/process.ts';
-import { layersAmong } from './machine-state.ts';
+import { loadableMachineState } from './machine-state.ts';
+import { SharedMemory } from './shared-memory.ts';
+import { removeSnapshotDirectory, removeUncounted } from './snapshot-directory.ts';
 import { diskUseOf, SNAPSHOT_FORMAT, type SnapshotRecord, saveSnapshotRecord, viewOf } from './snapshot-record.ts';
 import { storeDifference } from './store-difference.ts';
 import { describeFiles, digestFiles, flushFiles, verifyFiles } from './stored-files.ts';
@@ -35,6 +38,8 @@ export interface HeldSnapshot extends AsyncDisposable {
   readonly record: SnapshotRecord;
   /** Aborts when it is to be deleted: deleting waits for whoever holds it. */
   readonly signal: AbortSignal;
+  /** Of one with memory: what one more VM starts from. */
+  machineState: () => Promise<SnapshotFiles>;
 }
 
 export interface SnapshotPlace {
@@ -52,18 +57,20 @@ export class StoredSnapshot {
   readonly #about: SnapshotAbout;
   readonly #stopping = new AbortController();
   readonly #changes = new Notifier();
+  readonly #shared: SharedMemory;
   #record: SnapshotRecord | undefined;
   #made: Promise<void> = Promise.resolve();
   #finished: Promise<void> = Promise.resolve();
   #verifying: Promise<void> | undefined;
   #holds = 0;
-  /** Layers that no longer count may lie beside those that do. */
+  /** Files that do not count any more may lie beside those that do. */
   #isUntidy = false;
   #deleting: Promise<number> | undefined;
 
   private constructor(place: SnapshotPlace, about: SnapshotAbout) {
     this.#place = place;
     this.#about = about;
+    this.#shared = new SharedMemory(this.#log, this.#stopping.signal);
   }
 
   static make(place: SnapshotPlace, about: SnapshotAbout, makeFiles: MakeFiles): StoredSnapshot {
@@ -135,6 +142,7 @@ export class StoredSnapshot {
         directory,
         record,
         signal: this.#stopping.signal,
+        machineState: () => this.#shared.next(directory, loadableMachineState(directory, namesOf(record))),
         [Symbol.asyncDispose]: async () => release(),
       };
     } catch (error) {
@@ -242,14 +250,12 @@ export class StoredSnapshot {
   #tidyInBackground(): void {
     this.#finished = this.#finished
       .then(() => this.#tidy())
-      .catch((error: unknown) => this.#log.error({ err: error }, 'layers that do not count not removed'));
+      .catch((error: unknown) => this.#log.error({ err: error }, 'files that do not count not removed'));
   }
 
   async #tidy(): Promise<void> {
     if (!this.#isUntidy || this.#holds > 0 || this.#record?.state !== 'durable' || this.deleting) return;
-    const { directory } = this.#place;
-    const counting = new Set(namesOf(this.#record));
-    for (const name of layersAmong(await readdir(directory))) if (!counting.has(name)) await rm(join(directory, name));
+    await removeUncounted(this.#place.directory, namesOf(this.#record), this.#shared.flatName);
     this.#isUntidy = false;
   }
 
@@ -295,24 +301,6 @@ export class StoredSnapshot {
     while (this.#holds > 0) await this.#changes.wait();
     return removeSnapshotDirectory(directory);
   }
-}
-
-/** Out of sight in one step. Resolves with the bytes that had no other name; 0 when there was nothing. */
-export async function removeSnapshotDirectory(directory: string): Promise<number> {
-  const aside = join(dirname(directory), `.removed-${basename(directory)}-${randomBytes(4).toString('hex')}`);
-  try {
-    await rename(directory, aside);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return 0;
-    throw error;
-  }
-  let freedBytes = 0;
-  for (const entry of await readdir(aside, { recursive: true })) {
-    const found = await stat(join(aside, entry));
-    if (found.isFile() && found.nlink === 1) freedBytes += found.blocks * 512;
-  }
-  await rm(aside, { recursive: true, force: true });
-  return freedBytes;
 }
 
 const namesOf = ({ files }: SnapshotRecord): string[] => files.map(({ name }) => name);

@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { AppError, invalidField } from '@fuse/contract';
 import type { CreateVm, SnapshotSource } from '@fuse/host-protocol';
 import { imageNamed } from '../images/assets.ts';
-import { loadableMachineState } from '../snapshots/machine-state.ts';
 import { type MadeOn, SNAPSHOT_DISK_FILE, type SnapshotRecord } from '../snapshots/snapshot-record.ts';
 import type { HeldSnapshot } from '../snapshots/stored-snapshot.ts';
 import { copyWritableDisk } from '../vmm/machine-disk.ts';
@@ -29,16 +28,15 @@ export async function prepareFromSnapshot(
   phases: Phases,
   signal: AbortSignal,
 ): Promise<PreparedMachine> {
-  const held = await phases.timed('memory_ms', () => hold(host, source, signal));
+  const held = await hold(host, source, signal);
   try {
     const { record } = held;
     requireSameMachine(order, record);
     const useMemory = await canUseMemory(host, source, order, record);
     const diskPath = writableDiskPath(directory);
     await phases.timed('disk_ms', () => copyWritableDisk(join(held.directory, SNAPSHOT_DISK_FILE), diskPath, signal));
-    const names = record.files.map(({ name }) => name);
     return {
-      memory: useMemory ? loadableMachineState(held.directory, names) : undefined,
+      memory: useMemory ? await phases.timed('memory_ms', () => held.machineState()) : undefined,
       fellBack: record.include_memory && !useMemory,
       [Symbol.asyncDispose]: () => held[Symbol.asyncDispose](),
     };

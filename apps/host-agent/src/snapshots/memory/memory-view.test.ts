@@ -1,8 +1,9 @@
-import { stat } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type TemporaryDirectory, temporaryDirectory } from '@fuse/testing';
 import fc from 'fast-check';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { writeFlatMemory } from './flat-memory.ts';
 import { writeDifference } from './layer-difference.ts';
 import { PAGE_BYTES } from './layer-file.ts';
 import { type MemoryFiles, MemoryView } from './memory-view.ts';
@@ -132,6 +133,31 @@ it('differs from another over the same base by a layer that turns that one into 
     }),
     { numRuns: 50 },
   );
+});
+
+it('makes a flat file of the same bytes, and changes none of those that it is made from', async () => {
+  await fc.assert(
+    fc.asyncProperty(pages, stack, async (base, layers) => {
+      const files = await filesOf(base, layers);
+      const path = join(directory.path, 'flat');
+      await writeFlatMemory(files, path);
+      expect((await readFile(path)).equals(memoryOf(MEMORY_PAGES, [base, ...layers]))).toBe(true);
+      expect((await readFile(files.memoryPath)).equals(memoryOf(MEMORY_PAGES, [base]))).toBe(true);
+      await rm(path);
+    }),
+    { numRuns: 10 },
+  );
+});
+
+it('leaves nothing of a flat file that was broken off, or has a damaged layer', async () => {
+  const files = await filesOf(new Map([[0, 1]]), [new Map([[1, 1]])]);
+  const before = await readdir(directory.path);
+  const path = join(directory.path, 'flat');
+  const signal = AbortSignal.abort(new Error('not wanted any more'));
+  await expect(writeFlatMemory(files, path, signal)).rejects.toThrow('not wanted any more');
+  await truncate(files.layerPaths[0] ?? '', 5_000);
+  await expect(writeFlatMemory(files, path)).rejects.toMatchObject({ code: 'integrity_error' });
+  expect(await readdir(directory.path)).toEqual(before);
 });
 
 it('leaves no file of a difference that was broken off', async () => {
