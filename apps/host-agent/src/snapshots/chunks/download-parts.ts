@@ -10,7 +10,7 @@ import { chunkKey, damaged, maxPackedBytes, unpackChunk } from './chunk.ts';
 import { chunkSize } from './cut-parts.ts';
 import type { ManifestContent } from './manifest.ts';
 
-const DOWNLOADS_AT_ONCE = 8;
+const DOWNLOADS_AT_ONCE = 16;
 
 interface Place {
   file: FileHandle;

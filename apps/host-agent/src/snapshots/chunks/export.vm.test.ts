@@ -11,7 +11,7 @@ const PREFIX = 'snapshots/chunks';
 const manifestKey = (id: string) => `snapshots/manifests/${id}`;
 
 /** Two hosts that have nothing in common but the object store. */
-describe('a snapshot in the object store', () => {
+describe('a snapshot in the object store', { timeout: 300_000 }, () => {
   let source: TestHost;
   let target: TestHost;
   let vm: HostVm;

@@ -8,7 +8,7 @@ import type { SnapshotPart } from '../snapshot-parts.ts';
 import { CHUNK_BYTES, chunkKey, digestOfChunk, packChunk } from './chunk.ts';
 import { readChunk } from './cut-parts.ts';
 
-const UPLOADS_AT_ONCE = 6;
+const UPLOADS_AT_ONCE = 12;
 const PROGRESS_EVERY_MS = 10_000;
 
 export interface WantedChunk {
