@@ -4,13 +4,14 @@ import { join } from 'node:path';
 import { captureMachineState } from '../snapshots/machine-state.ts';
 import { SNAPSHOT_DISK_FILE } from '../snapshots/snapshot-record.ts';
 import { copyWritableDisk } from '../vmm/machine-disk.ts';
+import { readIfThere } from './atomic-file.ts';
 import { requireFreeDisk } from './disk-full.ts';
 import { type Machine, writableDiskPath } from './machine.ts';
 import { whileStopped } from './stand-still.ts';
 import type { VmHost } from './vm-host.ts';
 
-const MIB = 1024 ** 2;
-const FREEZE_DEADLINE_MS = 60_000;
+/** From the call to the stop of the VMM, so mostly what the flush takes; a guest whose host agent died meanwhile thaws then. */
+const FREEZE_DEADLINE_MS = 20_000;
 
 export interface Signals {
   /** Ends the work; the VM goes on. */
@@ -58,8 +59,20 @@ export async function captureDisk(
   }
 }
 
-/** 503 unless there is room for the most that memory and a copy of the disk may take. */
-export async function requireRoomFor(host: VmHost, what: { memoryMiB: number; diskPath?: string }): Promise<void> {
-  const disk = what.diskPath === undefined ? 0 : (await stat(what.diskPath)).blocks * 512;
-  await requireFreeDisk(host.vmsDirectory, host.storageReserveBytes + what.memoryMiB * MIB + disk);
+/** 503 unless there is room for what the VM has written to its memory, and for a copy of its disk. */
+export async function requireRoomFor(
+  host: VmHost,
+  { vmm, directory }: Machine,
+  what: { memory: boolean; disk: boolean },
+): Promise<void> {
+  const memoryBytes = what.memory ? await ownMemoryBytes(vmm.pid) : 0;
+  const diskBytes = what.disk ? (await stat(writableDiskPath(directory))).blocks * 512 : 0;
+  await requireFreeDisk(host.vmsDirectory, host.storageReserveBytes + memoryBytes + diskBytes);
+}
+
+/** Of the process alone, in memory or swapped out. A process that has ended has none. */
+async function ownMemoryBytes(pid: number): Promise<number> {
+  const status = (await readIfThere(`/proc/${pid}/status`)) ?? '';
+  const kib = (field: string) => Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(status)?.[1] ?? 0);
+  return (kib('RssAnon') + kib('VmSwap')) * 1024;
 }

@@ -1,5 +1,5 @@
 /** The host agent, or a VMM, killed in the middle of whatever it does: what is said afterwards is true, and nothing is left behind. */
-import { readdir } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import type { HostSnapshot } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -126,6 +126,70 @@ describe('a VMM that is killed', () => {
       await host.destroy(fork.id);
       await host.deleteSnapshot(id);
     }
+    expect(await readdir(host.snapshotsDirectory)).toEqual([]);
+  });
+
+  it.each(MOMENTS_MS)('%i ms into a resume: the VM stays paused, or it ran and is dead', async (momentMs) => {
+    const { id } = await host.create();
+    await host.shell(id, SET_UP);
+    await host.pause(id);
+    const done = unawaited(host.resume(id));
+    await sleep(momentMs);
+    await killNewest(id);
+    await done;
+    await vi.waitFor(async () => expect(['paused', 'running', 'dead']).toContain(await stateOf(id)), 5_000);
+    if ((await stateOf(id)) !== 'dead') await expectWhole(id);
+    await host.destroy(id);
+  });
+
+  it.each(MOMENTS_MS)('%i ms into a restore in place: the VM is dead, or was not restored yet', async (momentMs) => {
+    const { id } = await host.create();
+    await host.shell(id, SET_UP);
+    await host.snapshot(id, {}, id);
+    const restore = { snapshot_id: id, restore_id: 'one' };
+    const done = unawaited(host.restore(id, restore));
+    await sleep(momentMs);
+    await killNewest(id);
+    await done;
+    await vi.waitFor(async () => expect(['running', 'dead']).toContain(await stateOf(id)), 5_000);
+    if ((await stateOf(id)) === 'dead') await host.restore(id, restore);
+    await expectWhole(id);
+    await host.destroy(id);
+    await host.deleteSnapshot(id);
+  });
+
+  /** The VMM of the machine that was begun last, if there is one. */
+  async function killNewest(id: string): Promise<void> {
+    const entries = await readdir(`${host.vmsDirectory}/${id}`);
+    const newest = entries
+      .filter((name) => name.startsWith('machine-'))
+      .sort()
+      .at(-1);
+    const text = await readFile(`${host.vmsDirectory}/${id}/${newest}/vmm.json`, 'utf8').catch(() => undefined);
+    if (text === undefined) return;
+    try {
+      process.kill((JSON.parse(text) as { pid: number }).pid, 'SIGKILL');
+    } catch {
+      // It is gone already.
+    }
+  }
+});
+
+describe('a VM that is destroyed', () => {
+  it.each(MOMENTS_MS)('%i ms into a snapshot or a restore is gone with every trace', async (momentMs) => {
+    const [one, other] = await Promise.all([host.create(), host.create()]);
+    const { id } = await host.snapshot(one.id);
+    const works = [
+      unawaited(host.restore(one.id, { snapshot_id: id, restore_id: 'one' })),
+      unawaited(host.snapshot(other.id, {}, 'other')),
+    ];
+    await sleep(momentMs);
+    for (const { destroyed } of await Promise.all([host.destroy(one.id), host.destroy(other.id)]))
+      expect(destroyed).toBe(true);
+    await Promise.all(works);
+    expect(await readdir(host.vmsDirectory)).toEqual([]);
+    await host.deleteSnapshot(id);
+    await host.deleteSnapshot('other');
     expect(await readdir(host.snapshotsDirectory)).toEqual([]);
   });
 });

@@ -1,5 +1,6 @@
 /** Running -> paused: everything flushed to disk, then its VMM is ended. What fails before that leaves it running. */
 
+import { flushFile } from '../vmm/sparse-copy.ts';
 import { requireRoomFor } from './capture.ts';
 import { endMachine, type Machine } from './machine.ts';
 import { digestPaused, discardPaused, savePaused } from './paused-machine.ts';
@@ -9,7 +10,7 @@ import type { VmCore } from './vm-core.ts';
 export async function pauseVm(core: VmCore): Promise<void> {
   if (core.state === 'paused') return;
   const machine = core.runningMachine();
-  await requireRoomFor(core.host, { memoryMiB: core.record.order.shape.ram_mb });
+  await requireRoomFor(core.host, machine, { memory: true, disk: false });
   const pausedAtMs = Date.now();
   core.become('pausing');
   core.standStill();
@@ -18,6 +19,7 @@ export async function pauseVm(core: VmCore): Promise<void> {
     await savePaused(machine.vmm, machine.directory, core.stopping.signal);
     // The guest has acknowledged nothing since it was stopped that is not in these files.
     await core.execs.flush();
+    await flushFile(core.host.vmsDirectory);
     core.stopping.signal.throwIfAborted();
     if (core.state !== 'pausing') throw core.lost();
     core.letGo();

@@ -4,7 +4,6 @@ import { AppError } from '@fuse/contract';
 import type { TakeSnapshot } from '@fuse/host-protocol';
 import type { MakeFiles, StoredSnapshot } from '../snapshots/stored-snapshot.ts';
 import { captureDisk, captureWhole, requireRoomFor } from './capture.ts';
-import { writableDiskPath } from './machine.ts';
 import { madeHere } from './snapshot-source.ts';
 import { StuckError } from './stand-still.ts';
 import type { VmCore } from './vm-core.ts';
@@ -28,10 +27,7 @@ export async function takeSnapshot(
 
 async function capture(core: VmCore, includeMemory: boolean, to: string, deleted: AbortSignal): ReturnType<MakeFiles> {
   const machine = core.runningMachine();
-  await requireRoomFor(core.host, {
-    memoryMiB: includeMemory ? core.record.order.shape.ram_mb : 0,
-    diskPath: writableDiskPath(machine.directory),
-  });
+  await requireRoomFor(core.host, machine, { memory: includeMemory, disk: true });
   const signals = { signal: AbortSignal.any([core.stopping.signal, deleted]), giveUp: core.ending.signal };
   const from = performance.now();
   core.standStill();

@@ -136,7 +136,7 @@ export class Vm {
 
   async resume(): Promise<void> {
     await this.#stopDigesting();
-    await this.#operate('resume', 'resumed', () => resumeVm(this.#core));
+    await this.#operate('resume', 'resumed', () => resumeVm(this.#core)).finally(() => this.#digestPaused());
   }
 
   async restore(request: RestoreVm): Promise<void> {

@@ -17,6 +17,8 @@ export class Vms implements AsyncDisposable {
   readonly #vms = new Map<string, Vm>();
   /** Directories that belong to no listed VM and are being removed. */
   readonly #sweeping = new Map<string, Promise<boolean>>();
+  /** Paused or dead ones that are asked to run again, and by how many. */
+  readonly #waking = new Map<Vm, number>();
   #closing = false;
 
   private constructor(host: VmHost) {
@@ -68,16 +70,12 @@ export class Vms implements AsyncDisposable {
   /** A paused VM takes no room among those that run; one that is resumed does again. */
   async resume(id: string): Promise<HostVm> {
     const vm = this.get(id);
-    if (vm.state === 'paused') this.#requireRoom();
-    await vm.resume();
-    return vm.view();
+    return this.#withRoom(vm, () => vm.resume());
   }
 
   async restore(id: string, request: RestoreVm): Promise<HostVm> {
     const vm = this.get(id);
-    if (vm.state === 'paused' || vm.state === 'dead') this.#requireRoom();
-    await vm.restore(request);
-    return vm.view();
+    return this.#withRoom(vm, () => vm.restore(request));
   }
 
   /** False when there was nothing. */
@@ -114,8 +112,26 @@ export class Vms implements AsyncDisposable {
     return vm;
   }
 
+  /** Its place is taken before the work begins. */
+  async #withRoom(vm: Vm, work: () => Promise<void>): Promise<HostVm> {
+    if (!this.#takesRoom(vm)) this.#requireRoom();
+    this.#waking.set(vm, (this.#waking.get(vm) ?? 0) + 1);
+    try {
+      await work();
+    } finally {
+      const left = (this.#waking.get(vm) ?? 1) - 1;
+      if (left === 0) this.#waking.delete(vm);
+      else this.#waking.set(vm, left);
+    }
+    return vm.view();
+  }
+
+  #takesRoom(vm: Vm): boolean {
+    return this.#waking.has(vm) || (vm.state !== 'dead' && vm.state !== 'paused');
+  }
+
   #requireRoom(): void {
-    const alive = [...this.#vms.values()].filter((vm) => vm.state !== 'dead' && vm.state !== 'paused').length;
+    const alive = [...this.#vms.values()].filter((vm) => this.#takesRoom(vm)).length;
     if (alive >= this.#host.maxVms)
       throw new AppError('unavailable', `this host has all the VMs that it may have (${this.#host.maxVms})`, {
         retryAfterSeconds: 5,
