@@ -1,6 +1,6 @@
 /** What every driver does, on real VMs. `<driver>/<driver>-driver.vm.test.ts` runs it. */
 import { execFile } from 'node:child_process';
-import { mkdir, open, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
@@ -199,6 +199,17 @@ export function describeDriver(
         const last = await machines.restore(from);
         expect(await shellIn(last.guest, 'cat /root/disk /dev/shm/memory')).toBe('1\n2\n3\n4\n1\n2\n3\n4\n');
         await runIn(last.guest, ['true']);
+      });
+
+      it('is what a VM on memory of its own has in place of a snapshot', async () => {
+        const { vmm, guest } = await machines.restore();
+        const directory = await machines.newDirectory();
+        const files = { memoryPath: join(directory, 'memory'), devicePath: join(directory, 'device') };
+        await vmm.pause();
+        await expect(vmm.snapshot(files)).rejects.toMatchObject({ code: 'conflict' });
+        expect(await readdir(directory)).toEqual([]);
+        await vmm.resume();
+        expect(await shellIn(guest, 'echo hello')).toBe('hello\n');
       });
 
       it('is refused while the VM runs', async () => {
