@@ -78,6 +78,7 @@ export interface Scene extends AsyncDisposable {
   test: TestDb;
   db: Db;
   host: TestHost;
+  objectStore: ObjectStore;
   replica(intervals?: Partial<typeof defaultIntervals>): Replica;
   admit(taskId: string, env?: EnvironmentService, more?: Partial<Admission>): Promise<EnvironmentRow>;
   state(uid: string): Promise<string | undefined>;
@@ -99,6 +100,7 @@ export async function openScene(engine: Engine, options: TestHostOptions = {}): 
     test,
     db: test.db,
     host,
+    objectStore,
     replica,
     async admit(taskId, environments = replica().environments, more = {}) {
       const admitted = await test.db.transaction((tx) =>
