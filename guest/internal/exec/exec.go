@@ -39,8 +39,7 @@ type Exec struct {
 	pumps   [2]*pump
 
 	timedOut atomic.Bool
-	ended    chan struct{} // closed once the exit frame is in the ring
-	exit     protocol.ExecExit
+	exit     protocol.ExecExit // set before the ring is finished
 
 	talk conversationSlot
 }
@@ -48,7 +47,7 @@ type Exec struct {
 func newExec(id string, spec protocol.ExecSpec, p *process, group Group, reaper *reaper.Reaper, b *budget) *Exec {
 	e := &Exec{
 		id: id, spec: spec, pid: p.pid, started: time.Now(), group: group, reaper: reaper,
-		ring: newRing(b), stdin: &stdin{pipe: p.stdin, closed: p.stdin == nil}, ended: make(chan struct{}),
+		ring: newRing(b), stdin: &stdin{pipe: p.stdin, closed: p.stdin == nil},
 	}
 	e.pumps = [2]*pump{startPump(frames.Stdout, p.stdout, e.ring), startPump(frames.Stderr, p.stderr, e.ring)}
 	return e
@@ -78,7 +77,6 @@ func (e *Exec) supervise(ended <-chan reaper.Status) {
 		panic(err) // of a struct of plain fields
 	}
 	e.ring.finish(payload)
-	close(e.ended)
 	e.group.Release()
 }
 
@@ -121,20 +119,13 @@ func (e *Exec) Signal(signal unix.Signal) { _ = e.reaper.Signal(e.pid, signal) }
 // Ack lets go of every byte of the frame stream below offset.
 func (e *Exec) Ack(offset int64) error { return ringFault(e.ring.ack(offset)) }
 
-func (e *Exec) running() bool {
-	select {
-	case <-e.ended:
-		return false
-	default:
-		return true
-	}
-}
-
 func (e *Exec) Status() protocol.ExecStatus {
-	status := protocol.ExecStatus{ID: e.id, Pid: e.pid, Running: e.running()}
+	status := protocol.ExecStatus{ID: e.id, Pid: e.pid}
 	status.StdinBytes, status.StdinClosed = e.stdin.state()
-	status.OffsetAcked, status.OffsetEnd = e.ring.offsets()
-	if !status.Running {
+	var finished bool
+	status.OffsetAcked, status.OffsetEnd, finished = e.ring.state()
+	status.Running = !finished
+	if finished {
 		exit := e.exit
 		status.Exit = &exit
 	}

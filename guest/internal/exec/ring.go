@@ -178,10 +178,11 @@ func (r *ring) ahead(offset int64) (pending, ended bool) {
 	return offset < r.end, r.finished && offset == r.end
 }
 
-func (r *ring) offsets() (start, end int64) {
+// state is of one moment: a stream that is finished has its exit frame before `end`.
+func (r *ring) state() (start, end int64, finished bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.start, r.end
+	return r.start, r.end, r.finished
 }
 
 func (r *ring) used() int64 { return r.end - r.start + r.reserved }

@@ -57,7 +57,7 @@ func TestARingGivesBackEveryByteFromAnyOffsetThatIsNotAcknowledged(t *testing.T)
 		}
 		r.commit(room, frames.Stdout, payload[:room])
 		stream = frames.Append(stream, frames.Stdout, payload[:room])
-		start, end := r.offsets()
+		start, end, _ := r.state()
 		if start != acked || end != int64(len(stream)) {
 			t.Fatalf("holds %d to %d, not %d to %d", start, end, acked, len(stream))
 		}
@@ -78,7 +78,7 @@ func TestAFullRingLetsItsWriterWaitForAnAcknowledgement(t *testing.T) {
 	r := newTestRing()
 	fill(t, r, make([]byte, protocol.ExecWindowBytes-40*pumpMaxBytes/4))
 	for {
-		_, end := r.offsets()
+		_, end, _ := r.state()
 		if int64(protocol.ExecWindowBytes)-end < minReserveBytes+frames.HeaderBytes {
 			break
 		}
@@ -110,7 +110,7 @@ func TestTheExitFrameFitsIntoAFullRing(t *testing.T) {
 	}
 	r.commit(room, frames.Stderr, make([]byte, room))
 	r.finish([]byte("{}"))
-	if _, end := r.offsets(); end != protocol.ExecWindowBytes+frames.HeaderBytes+2 {
+	if _, end, _ := r.state(); end != protocol.ExecWindowBytes+frames.HeaderBytes+2 {
 		t.Errorf("ends at %d", end)
 	}
 	tail := readAll(t, r, protocol.ExecWindowBytes)
@@ -155,7 +155,7 @@ func TestAnAcknowledgedEndFreesItsMemory(t *testing.T) {
 	r := newTestRing()
 	fill(t, r, make([]byte, 100_000))
 	r.finish([]byte("{}"))
-	_, end := r.offsets()
+	_, end, _ := r.state()
 	if err := r.ack(end); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestAbandoningFreesWritersAndReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.commit(room, frames.Stdout, make([]byte, room))
-	_, end := r.offsets()
+	_, end, _ := r.state()
 	failed := make(chan error, 2)
 	go func() {
 		_, err := r.reserve(1000)
@@ -212,7 +212,7 @@ func TestWithoutBudgetARingKeepsToItsFloorAndGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.commit(room, frames.Stdout, make([]byte, room))
-		if _, end := r.offsets(); end-acked > 128<<10 {
+		if _, end, _ := r.state(); end-acked > 128<<10 {
 			acked = end
 			if err := r.ack(acked); err != nil {
 				t.Fatal(err)
