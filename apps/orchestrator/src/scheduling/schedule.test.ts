@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { PlacementSpec } from './placement.ts';
-import { type SchedulableHost, schedule } from './schedule.ts';
+import { obstacleToResume, type SchedulableHost, schedule } from './schedule.ts';
 
 const host = (id: string, changes: Partial<SchedulableHost> = {}): SchedulableHost => ({
   id,
@@ -137,5 +137,20 @@ describe('schedule', () => {
         }
       }),
     );
+  });
+});
+
+describe('obstacleToResume', () => {
+  const paused = { cpus: 2, ram_mb: 2_048 };
+  const used = { cpus: 6, ram_mb: 1_024, storage_gb: 100, vm_count: 9 };
+
+  it('is none while cpus, memory and a slot are free, however full the disk and whatever the operator wants new', () => {
+    expect(obstacleToResume(paused, host('a', { used, state: 'cordoned', labels: { team: 'other' } }))).toBeUndefined();
+  });
+
+  it('is any one of the three, or a host that is not heard of', () => {
+    for (const more of [{ cpus: 7 }, { ram_mb: 14_337 }, { vm_count: 10 }])
+      expect(obstacleToResume(paused, host('a', { used: { ...used, ...more } }))).toBe('does not fit 2CPU/2048MB');
+    expect(obstacleToResume(paused, host('a', { reachable: false }))).toBe('is not reachable');
   });
 });
