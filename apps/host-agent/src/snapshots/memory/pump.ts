@@ -1,8 +1,11 @@
 /** Moves memory in large pieces, several in flight: reads overlap with writes, and the pieces are written in their order. */
+import { setImmediate } from 'node:timers/promises';
 
 /** Small enough that what was read is still in the CPU's cache when it is written. */
 export const PIECE_BYTES = 1_048_576;
 const PIECES_IN_FLIGHT = 4;
+/** Small pieces are moved at once (whole-io.ts); after so long the rest of this process has its turn. */
+const TURN_MS = 4;
 
 export interface Pump<Piece, Content> {
   pieces: Iterable<Piece>;
@@ -20,6 +23,7 @@ export async function pump<Piece, Content>(
   const iterator = pieces[Symbol.iterator]();
   let turn: Promise<void> = Promise.resolve();
   let hasFailed = false;
+  let turnFromMs = performance.now();
   const work = async () => {
     const buffer = Buffer.allocUnsafeSlow(PIECE_BYTES);
     for (let next = iterator.next(); next.done !== true && !hasFailed; next = iterator.next()) {
@@ -29,6 +33,10 @@ export async function pump<Piece, Content>(
         pass = resolve;
       });
       try {
+        if (performance.now() - turnFromMs > TURN_MS) {
+          await setImmediate();
+          turnFromMs = performance.now();
+        }
         signal?.throwIfAborted();
         const content = await read(next.value, buffer);
         await before;
