@@ -23,9 +23,12 @@ export async function readFully(handle: FileHandle, buffer: Buffer, position: nu
 export async function writeFully(handle: FileHandle, buffer: Buffer, position: number): Promise<void> {
   for (let done = 0; done < buffer.length; ) {
     const left = buffer.length - done;
-    done +=
+    const bytesWritten =
       left <= AT_ONCE_BYTES
         ? writeSync(handle.fd, buffer, done, left, position + done)
         : (await handle.write(buffer, done, left, position + done)).bytesWritten;
+    // Nothing fits into the memory of a process that has ended.
+    if (bytesWritten === 0) throw new AppError('unavailable', 'memory cannot be written any more');
+    done += bytesWritten;
   }
 }
