@@ -3,7 +3,8 @@
  * given to another process since is never signalled. Its identity lies in `vmm.json` in the VM's directory; between spawn and that write
  * only the working directory tells whose it is, which is why it is always the VM's directory.
  */
-import { readdir, readFile, readlink, realpath, rename, writeFile } from 'node:fs/promises';
+import { readdirSync, readlinkSync } from 'node:fs';
+import { readFile, realpath, rename, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { DeadlineError, sleep, withDeadline } from '@fuse/runtime';
@@ -183,18 +184,26 @@ async function readIdentity(directory: string): Promise<ProcessIdentity | undefi
   }
 }
 
-/** A VMM whose host agent died before the identity file was written. */
+/** A VMM whose host agent died before the identity file was written. Read at once: the links are in memory, and there are hundreds. */
 async function findByDirectory(directory: string, programName: string): Promise<ProcessIdentity | undefined> {
   const wanted = await realpath(directory).catch(() => undefined);
   if (wanted === undefined) return undefined;
-  for (const entry of await readdir('/proc')) {
-    if (!/^\d+$/.test(entry)) continue;
+  for (const entry of readdirSync('/proc')) {
+    if (!/^\d+$/.test(entry) || directoryOf(entry) !== wanted) continue;
     const pid = Number(entry);
-    const cwd = await readlink(`/proc/${pid}/cwd`).catch(() => undefined);
-    if (cwd !== wanted || !(await hasProgram(pid, programName))) continue;
+    if (!(await hasProgram(pid, programName))) continue;
     const stat = await readStat(pid);
     if (stat !== undefined)
       return { pid, startTicks: stat.startTicks, bootId: await hostBootId(), program: programName };
   }
   return undefined;
+}
+
+/** Undefined when it has ended, or is none of ours to look into. */
+function directoryOf(pid: string): string | undefined {
+  try {
+    return readlinkSync(`/proc/${pid}/cwd`);
+  } catch {
+    return undefined;
+  }
 }
