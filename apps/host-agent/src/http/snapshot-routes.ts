@@ -30,7 +30,7 @@ export function snapshotRoutes(app: App, { vms, snapshots, stopping }: HttpParts
     },
     async (request, reply) => {
       const { id, sid } = request.params;
-      const { snapshot, created } = await vms.get(id).takeSnapshot(sid, request.body);
+      const { snapshot, created } = await vms.takeSnapshot(id, sid, request.body);
       if (request.query.wait === 'durable') await snapshot.waitForEnd(MAX_WAIT_MS, callerSignal(reply, stopping));
       return reply.code(created ? 201 : 200).send(snapshot.view());
     },

@@ -51,6 +51,15 @@ export class Snapshots implements AsyncDisposable {
     return snapshot !== undefined && !snapshot.deleting;
   }
 
+  /** Conflict when that id is another's. */
+  find({ id, tag, vm_id }: Pick<SnapshotAbout, 'id' | 'tag' | 'vm_id'>): StoredSnapshot | undefined {
+    const existing = this.#snapshots.get(id);
+    if (existing?.deleting) throw new AppError('conflict', `snapshot "${id}" is being deleted`);
+    if (existing !== undefined && (existing.tag !== tag || existing.vmId !== vm_id))
+      throw new AppError('conflict', `snapshot "${id}" is another one`);
+    return existing;
+  }
+
   /** The id of the last one of this VM with memory, the best to store the next one's difference to. */
   lastOf(vmId: string): string | undefined {
     const ofVm = this.list().filter(
@@ -62,10 +71,7 @@ export class Snapshots implements AsyncDisposable {
 
   /** Made once, however often it is asked for; resolves once it is usable. Nothing is left of one that fails. */
   async add(about: SnapshotAbout, makeFiles: MakeFiles): Promise<{ snapshot: StoredSnapshot; created: boolean }> {
-    const existing = this.#snapshots.get(about.id);
-    if (existing?.deleting) throw new AppError('conflict', `snapshot "${about.id}" is being deleted`);
-    if (existing !== undefined && (existing.tag !== about.tag || existing.vmId !== about.vm_id))
-      throw new AppError('conflict', `snapshot "${about.id}" is another one`);
+    const existing = this.find(about);
     if (existing === undefined && this.#closing) throw new AppError('unavailable', 'the host agent is stopping');
     const snapshot = existing ?? StoredSnapshot.make(this.#place(about.id), about, makeFiles);
     this.#snapshots.set(about.id, snapshot);

@@ -39,12 +39,14 @@ describe('a snapshot', () => {
     await host.shell(fork.id, 'echo fork >> /workspace/file');
     expect(await print(vm.id, LOOK)).toBe('disk\nsource\nmemory\nsource\nalive\n');
     await host.destroy(vm.id);
+    expect(await host.snapshot(vm.id, {}, id)).toEqual(seen);
+    await expect(host.snapshot(fork.id, {}, id)).rejects.toMatchObject({ status: 409 });
     expect(await print(fork.id, 'cat /workspace/file')).toBe('disk\nfork\n');
     const second = await host.snapshot(fork.id);
     const forkOfFork = await host.fork(second.id);
     expect(await print(forkOfFork.id, LOOK)).toBe('disk\nfork\nmemory\nalive\n');
     await host.deleteSnapshot(second.id);
-    expect(await print(forkOfFork.id, `${LOOK}; dmesg > /dev/null; sha256sum /bin/sh > /dev/null`)).toContain('alive');
+    expect(await print(forkOfFork.id, `${LOOK}`)).toContain('alive');
   });
 
   it('is written over a VM in place, once for each restore', async () => {

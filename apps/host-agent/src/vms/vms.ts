@@ -2,8 +2,9 @@
 import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
-import { type CreateVm, type HostVm, type RestoreVm, VmId } from '@fuse/host-protocol';
+import { type CreateVm, type HostVm, type RestoreVm, type TakeSnapshot, VmId } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
+import type { StoredSnapshot } from '../snapshots/stored-snapshot.ts';
 import { endLeftVmms } from './machine.ts';
 import { Vm } from './vm.ts';
 import type { VmHost } from './vm-host.ts';
@@ -65,6 +66,18 @@ export class Vms implements AsyncDisposable {
       throw error;
     }
     return { vm: vm.view(), created: existing === undefined };
+  }
+
+  /** Found again whatever has become of the VM since. */
+  async takeSnapshot(
+    vm_id: string,
+    id: string,
+    order: TakeSnapshot,
+  ): Promise<{ snapshot: StoredSnapshot; created: boolean }> {
+    const snapshot = this.#host.snapshots.find({ id, vm_id, tag: order.tag });
+    if (snapshot === undefined) return this.get(vm_id).takeSnapshot(id, order);
+    await snapshot.made;
+    return { snapshot, created: false };
   }
 
   /** A paused VM takes no room among those that run; one that is resumed does again. */
