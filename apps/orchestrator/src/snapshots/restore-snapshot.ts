@@ -66,6 +66,11 @@ async function environmentOf(tx: Tx, snapshot: SnapshotRow): Promise<Environment
     throw new AppError('not_found', `vm ${snapshot.vm_id} of snapshot ${snapshot.id} is gone`, {
       hint: 'Create a new environment with seed_snapshot_id instead.',
     });
+  if (row.run_id !== null)
+    throw new AppError('conflict', `vm ${row.id} belongs to run ${row.run_id}`, {
+      details: { state: row.state, run_id: row.run_id },
+      hint: 'Create a new environment with seed_snapshot_id instead.',
+    });
   if (row.state !== 'running' && row.state !== 'paused')
     throw new AppError('conflict', `vm ${row.id} is ${row.state}, not running`, { details: { state: row.state } });
   return row;
@@ -81,6 +86,8 @@ export async function finishRestore(context: SnapshotContext, row: EnvironmentRo
     );
   }, startLeaseMs / 3);
   try {
+    // Leased now: it is still what was read, or another restore than the one that was read.
+    if ((await environmentByUid(db.query, row.uid))?.version !== row.version) throw new NotOurs();
     await restoreOnHost(context, row);
     await confirmRestored(context, row);
   } finally {

@@ -25,6 +25,9 @@ export interface Taking {
   ready: Promise<SnapshotRow>;
 }
 
+/** Part of the transaction that makes it `ready`. */
+type OnReady = (tx: Tx, ready: SnapshotRow) => Promise<void>;
+
 const STOP_MS = 5_000;
 
 export class SnapshotService implements AsyncDisposable {
@@ -49,7 +52,7 @@ export class SnapshotService implements AsyncDisposable {
   }
 
   /** Goes on though nobody waits; a rejection that nobody sees is logged. */
-  take(row: SnapshotRow, onReady?: (tx: Tx, ready: SnapshotRow) => Promise<void>): Taking {
+  take(row: SnapshotRow, onReady?: OnReady): Taking {
     const underway = this.#takings.get(row.id);
     if (underway !== undefined) return underway;
     let isUsable: () => void = () => {};
@@ -61,7 +64,7 @@ export class SnapshotService implements AsyncDisposable {
     const ready = leasedTaking(this.#context, row, async () => {
       await takeOnHost(this.#context, row);
       isUsable();
-      return finishTaking(this.#context, row, onReady);
+      return this.#finishTaking(row, onReady);
     }).finally(() => this.#takings.delete(row.id));
     ready.catch((error: unknown) => {
       isNot(error);
@@ -71,6 +74,13 @@ export class SnapshotService implements AsyncDisposable {
     const taking = { usable, ready };
     this.#takings.set(row.id, taking);
     return taking;
+  }
+
+  async #finishTaking(row: SnapshotRow, onReady?: OnReady): Promise<SnapshotRow> {
+    const ready = await finishTaking(this.#context, row, onReady);
+    const { id: snapshot_id, vm_id: environment, host_id, pause_ms, size_bytes, stored_bytes } = ready;
+    this.#context.log.info({ snapshot_id, environment, host_id, pause_ms, size_bytes, stored_bytes }, 'snapshot ready');
+    return ready;
   }
 
   /** Of this process. */
@@ -105,7 +115,9 @@ export class SnapshotService implements AsyncDisposable {
     if (underway !== undefined) return underway;
     const promise = finishDeleting(this.#context, row).finally(() => this.#deletions.delete(id));
     this.#deletions.set(id, promise);
-    return promise;
+    const freed = await promise;
+    this.#context.log.info({ snapshot_id: id, ...freed }, 'snapshot deleted');
+    return freed;
   }
 
   /** For the reconciler: gone when it is over its time and nothing starts from it at this moment. */
@@ -115,7 +127,9 @@ export class SnapshotService implements AsyncDisposable {
 
   /** `?action=restore`: the environment runs as of the snapshot when it resolves. */
   async restore(request: RestoreRequest): Promise<void> {
-    await this.#finishRestore(await beginRestore(this.#context, request));
+    const row = await beginRestore(this.#context, request);
+    await this.#finishRestore(row);
+    this.#context.log.info({ snapshot_id: request.id, environment: row.id }, 'environment restored in place');
   }
 
   /** For the reconciler: `row` is `resuming` with a restore, and nobody drives it any more. */
@@ -134,7 +148,7 @@ export class SnapshotService implements AsyncDisposable {
   /** For the reconciler: `row` is `creating` and nobody drives it any more. What its host has is finished, else it is an error. */
   async goOnTaking(row: SnapshotRow): Promise<void> {
     if (this.#takings.has(row.id)) return;
-    await leasedTaking(this.#context, row, () => finishTaking(this.#context, row));
+    await leasedTaking(this.#context, row, () => this.#finishTaking(row));
   }
 
   /** What is under way stops where it is and goes on elsewhere: all of it is durable. */

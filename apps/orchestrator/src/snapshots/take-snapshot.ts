@@ -178,7 +178,17 @@ export async function finishTaking(
   if (ready !== undefined) return ready;
   const current = await snapshotById(context.db.query, row.id);
   if (current?.state === 'ready' || current?.state === 'restoring') return current; // by another
+  if (current === undefined) await dropBytes(context, row);
   throw endedMeanwhile(row, current?.state);
+}
+
+/** It was deleted before the host had begun with it: what came of that is nobody's. */
+async function dropBytes({ hosts, log, stopping }: SnapshotContext, row: SnapshotRow): Promise<void> {
+  try {
+    await (await hosts.client(row.host_id)).deleteSnapshot(row.id, stopping);
+  } catch (error) {
+    log.warn({ err: error, snapshot_id: row.id }, 'bytes of a deleted snapshot are left to reconciling');
+  }
 }
 
 const WAIT_MS = 20_000;
