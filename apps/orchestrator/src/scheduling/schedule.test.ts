@@ -34,6 +34,31 @@ describe('schedule', () => {
     expect(schedule(spec(), [host('a'), busy], 'binpack')).toEqual({ kind: 'placed', hostId: 'z' });
   });
 
+  it('starts a snapshot where its bytes are, elsewhere only when they are in the object store too', () => {
+    const seed = (isExported: boolean) => ({ snapshotId: 's', hostId: 'z', isExported });
+    const busy = host('z', { used: { cpus: 4, ram_mb: 0, storage_gb: 0, vm_count: 1 } });
+    for (const policy of ['spread', 'binpack'] as const)
+      for (const isExported of [true, false])
+        expect(schedule(spec({ seed: seed(isExported) }), [host('a'), busy], policy)).toEqual({
+          kind: 'placed',
+          hostId: 'z',
+        });
+    const hosts = [host('a'), host('z', { used: full })];
+    expect(schedule(spec({ seed: seed(true) }), hosts)).toEqual({ kind: 'placed', hostId: 'a' });
+    expect(schedule(spec({ seed: seed(false) }), hosts)).toMatchObject({
+      kind: 'no_room',
+      message: 'snapshot s is not exported, so only its host can start it: host "z" does not fit 2CPU/2048MB/10GB',
+    });
+    expect(schedule(spec({ seed: seed(false) }), [host('a')])).toMatchObject({
+      kind: 'impossible',
+      message: 'snapshot s is not exported and its host is not registered',
+    });
+    expect(schedule(spec({ seed: seed(false), host_id: 'a' }), hosts)).toMatchObject({
+      kind: 'impossible',
+      message: expect.stringContaining('does not hold snapshot s, which is not exported'),
+    });
+  });
+
   it('says "no room" when a host is only full, cordoned or unreachable', () => {
     for (const changes of [{ used: full }, { state: 'cordoned' }, { reachable: false }] as const)
       expect(schedule(spec(), [host('a', changes)])).toMatchObject({ kind: 'no_room' });

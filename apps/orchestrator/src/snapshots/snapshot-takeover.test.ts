@@ -205,6 +205,16 @@ describe.each(engines)('snapshots that a process left behind, on %s', (engine) =
     });
   });
 
+  it('of a run’s environment do not take it back under the run', async () => {
+    const { id, environment_uid } = await ready(await running());
+    await sql`update environments set run_id = 'run-x' where uid = ${environment_uid}`.execute(scene.db.query);
+    await expect(first.snapshots.restore({ tenantId: 'default', id, fallback: undefined })).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('belongs to run run-x'),
+    });
+    expect(await state(id)).toBe('ready');
+  });
+
   it('that forks were admitted with: all of those are given up', async () => {
     const source = await running();
     const row = await begun(source);
