@@ -78,3 +78,5 @@ function digestOver(files: readonly StoredFile[]): string {
     hash.update(`${name}\0${digest ?? ''}\n`);
   return hash.digest('hex');
 }
+
+export const namesOf = ({ files }: SnapshotRecord): string[] => files.map(({ name }) => name);

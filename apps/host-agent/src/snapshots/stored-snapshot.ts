@@ -16,12 +16,19 @@ import type { Logger } from '@fuse/runtime';
 import { Notifier } from '../execs/notifier.ts';
 import type { SnapshotFiles } from '../vmm/driver.ts';
 import { hostBootId } from '../vmm/process.ts';
+import { type FinishPlace, finishSnapshot } from './finish-snapshot.ts';
 import { loadableMachineState } from './machine-state.ts';
 import { SharedMemory } from './shared-memory.ts';
 import { removeSnapshotDirectory, removeUncounted } from './snapshot-directory.ts';
-import { diskUseOf, SNAPSHOT_FORMAT, type SnapshotRecord, saveSnapshotRecord, viewOf } from './snapshot-record.ts';
-import { storeDifference } from './store-difference.ts';
-import { describeFiles, digestFiles, flushFiles, verifyFiles } from './stored-files.ts';
+import {
+  diskUseOf,
+  namesOf,
+  SNAPSHOT_FORMAT,
+  type SnapshotRecord,
+  saveSnapshotRecord,
+  viewOf,
+} from './snapshot-record.ts';
+import { describeFiles, verifyFiles } from './stored-files.ts';
 
 /** What is known of a snapshot before it is there. */
 export type SnapshotAbout = Pick<
@@ -42,12 +49,8 @@ export interface HeldSnapshot extends AsyncDisposable {
   machineState: () => Promise<SnapshotFiles>;
 }
 
-export interface SnapshotPlace {
-  /** `<data directory>/snapshots/<id>` */
-  directory: string;
-  log: Logger;
-  /** Another one of this host. */
-  hold: (id: string, signal: AbortSignal) => Promise<HeldSnapshot>;
+/** Its directory is `<data directory>/snapshots/<id>`. */
+export interface SnapshotPlace extends FinishPlace {
   /** One at a time on this host. */
   inTurn: <T>(work: () => Promise<T>) => Promise<T>;
 }
@@ -217,33 +220,8 @@ export class StoredSnapshot {
     const { signal } = this.#stopping;
     const record = this.#record;
     if (record === undefined || signal.aborted) return;
-    const { directory } = this.#place;
-    if (record.boot_id !== (await hostBootId()))
-      throw new AppError('integrity_error', 'the host ended before the snapshot was flushed');
-    const names = (await this.#storeDifference(record, signal)) ?? namesOf(record);
-    await flushFiles(directory, names);
-    const described = await describeFiles(directory, names);
-    const known = described.map((file) => record.files.find(({ name }) => name === file.name) ?? file);
-    const files = await digestFiles(directory, known, signal);
-    const durable: SnapshotRecord = { ...record, ...(await diskUseOf(directory, names)), state: 'durable', files };
-    await saveSnapshotRecord(directory, durable, { flush: true });
-    this.#record = durable;
-  }
-
-  /** What cannot be stored as a difference stays whole. */
-  async #storeDifference(record: SnapshotRecord, signal: AbortSignal): Promise<string[] | undefined> {
-    if (record.parent_id === undefined) return undefined;
-    this.#isUntidy = true;
-    try {
-      await using parent = await this.#place.hold(record.parent_id, signal);
-      const own = { directory: this.#place.directory, names: namesOf(record) };
-      const earlier = { directory: parent.directory, names: namesOf(parent.record) };
-      return await storeDifference(own, earlier, AbortSignal.any([signal, parent.signal]));
-    } catch (error) {
-      signal.throwIfAborted();
-      this.#log.info({ err: error, parent_id: record.parent_id }, 'snapshot stays whole');
-      return undefined;
-    }
+    if (record.parent_id !== undefined) this.#isUntidy = true;
+    this.#record = await finishSnapshot(this.#place, record, signal);
   }
 
   /** Once nobody holds it: whoever began to hold it earlier may read what counted then. */
@@ -302,8 +280,6 @@ export class StoredSnapshot {
     return removeSnapshotDirectory(directory);
   }
 }
-
-const namesOf = ({ files }: SnapshotRecord): string[] => files.map(({ name }) => name);
 
 function broken({ id, error }: SnapshotRecord): AppError {
   return new AppError('integrity_error', `snapshot "${id}" is damaged: ${error ?? 'its bytes are not what they were'}`);
