@@ -20,7 +20,7 @@ def count_and_answer():
     threading.Thread(target=answer, daemon=True).start()
     while True:
         count += 1
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 def hold_connection():
     connection = socket.create_connection(('127.0.0.1', 7000))
@@ -46,7 +46,7 @@ def write_rows():
         db.execute('insert into a values (?, randomblob(500))', (i,))
         db.execute('insert into b values (?)', (i,))
         db.execute('commit')
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 {'count': count_and_answer, 'hold': hold_connection, 'write': write_rows}[sys.argv[1]]()
 `;
