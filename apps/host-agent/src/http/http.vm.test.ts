@@ -21,6 +21,13 @@ describe('the HTTP interface', () => {
       ['PUT', '/v1/vms/x/execs/y'],
       ['GET', '/v1/vms/x/execs/y/log'],
       ['POST', '/v1/vms/x/outputs'],
+      ['POST', '/v1/vms/x/pause'],
+      ['POST', '/v1/vms/x/resume'],
+      ['POST', '/v1/vms/x/restore'],
+      ['PUT', '/v1/vms/x/snapshots/y'],
+      ['GET', '/v1/snapshots'],
+      ['GET', '/v1/snapshots/y'],
+      ['DELETE', '/v1/snapshots/y'],
       ['GET', '/nowhere'],
     ] as const;
     for (const authorization of [undefined, '', 'Bearer', 'Bearer wrong', 'Basic dG9rZW4=', 'token-of-the-test-host'])
@@ -60,6 +67,20 @@ describe('the HTTP interface', () => {
     ['GET', '/v1/vms/a/execs/b/log?follow=yes', undefined, 'follow'],
     ['GET', '/v1/vms/a/execs/b/result?limit=99999999999', undefined, 'limit'],
     ['POST', '/v1/vms/a/outputs', { cwd: '/', globs: ['*'] }, 'key_prefix'],
+    ['PUT', '/v1/vms/a', { ...order, seed: {} }, 'seed.snapshot_id'],
+    ['PUT', '/v1/vms/a', { ...order, seed: { snapshot_id: 's', fallback: 'memory' } }, 'seed.fallback'],
+    ['PUT', '/v1/vms/a/snapshots/..', { tag: 't', include_memory: true }, undefined],
+    ['PUT', '/v1/vms/a/snapshots/S', { tag: 't', include_memory: true }, 'sid'],
+    ['PUT', '/v1/vms/a/snapshots/s', { tag: 't' }, 'include_memory'],
+    ['PUT', '/v1/vms/a/snapshots/s?wait=long', { tag: 't', include_memory: true }, 'wait'],
+    ['PUT', '/v1/vms/a/snapshots/s', { tag: 't', include_memory: true }, undefined],
+    ['GET', '/v1/snapshots/s?wait_ms=-1', undefined, 'wait_ms'],
+    ['GET', '/v1/snapshots/nowhere', undefined, undefined],
+    ['DELETE', '/v1/snapshots/..%2fvms', undefined, 'sid'],
+    ['POST', '/v1/vms/a/pause', undefined, undefined],
+    ['POST', '/v1/vms/a/resume', undefined, undefined],
+    ['POST', '/v1/vms/a/restore', { snapshot_id: 's' }, 'restore_id'],
+    ['POST', '/v1/vms/a/restore', { snapshot_id: 's', restore_id: 'r' }, undefined],
   ])('answers %s %s with a mistake in it by 4xx and the field', async (method, path, body, field) => {
     const response = await host.fetch(method, path, body);
     expect(response.status).toBeGreaterThanOrEqual(400);

@@ -49,6 +49,20 @@ describe('a snapshot', () => {
     expect(await print(forkOfFork.id, `${LOOK}`)).toContain('alive');
   });
 
+  it('is not noticed by what is under way', async () => {
+    const vm = await host.create();
+    await host.shell(vm.id, 'head -c 60000000 /dev/urandom > /workspace/large');
+    await host.startExec(vm.id, ['sh', '-c', 'cat /workspace/large; sleep 1'], { max_log_bytes: 1 }, 'reader');
+    const collecting = host.collect(vm.id, { globs: ['large'] });
+    for (let round = 0; round < 5; round++) {
+      const { id } = await host.snapshot(vm.id, { include_memory: round % 2 === 0 });
+      await host.deleteSnapshot(id);
+    }
+    const { outputs } = await collecting;
+    expect(await print(vm.id, 'sha256sum < /workspace/large')).toContain(outputs[0]?.sha256);
+    expect(await host.endOf(vm.id, 'reader')).toMatchObject({ state: 'exited', exit: { stdout_bytes: 60_000_000 } });
+  });
+
   it('is written over a VM in place, once for each restore', async () => {
     const vm = await host.create();
     await host.shell(vm.id, SET_UP);
