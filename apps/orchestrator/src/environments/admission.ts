@@ -141,11 +141,11 @@ export function rejectionError(rejection: Rejection): AppError {
   if (rejection.kind === 'impossible')
     return new AppError('unavailable', rejection.message, {
       details: { reason: 'impossible', ...whyOf(rejection) },
-      hint: 'No registered host could ever take it: ask for less, or register a host that fits.',
+      hint: rejection.hint ?? 'No registered host could ever take it: ask for less, or register a host that fits.',
     });
   return new AppError('unavailable', rejection.message, {
     details: { reason: 'no_room', ...whyOf(rejection) },
-    hint: 'Try again when other environments have gone.',
+    hint: rejection.hint ?? 'Try again when other environments have gone.',
     retryAfterSeconds: 5,
   });
 }

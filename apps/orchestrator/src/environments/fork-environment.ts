@@ -76,7 +76,7 @@ export async function forkEnvironment(
       return show(running);
     } catch (error) {
       if (isFresh) await dropSnapshot(context, snapshots, snapshot.id);
-      throw rows.length > 1 ? withCount(error, rows.length) : error;
+      throw withCount(notLeftBehind(error), rows.length);
     }
   }
 }
@@ -161,6 +161,12 @@ async function dropSnapshot(context: EnvironmentContext, snapshots: SnapshotServ
     if (!(error instanceof AppError) || error.code !== 'not_found')
       context.log.warn({ err: error, snapshot_id: id }, 'snapshot of a failed fork not deleted yet');
   });
+}
+
+/** A snapshot alone goes on by itself when its host was away; this one was dropped. */
+function notLeftBehind(error: unknown): unknown {
+  if (!(error instanceof AppError) || error.details?.reason !== 'host_unreachable') return error;
+  return new AppError('unavailable', error.message, { cause: error, retryAfterSeconds: 5 });
 }
 
 /** The same error, saying that none of them is left. */

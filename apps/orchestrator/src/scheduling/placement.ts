@@ -22,6 +22,8 @@ export interface Rejection {
   message: string;
   /** Of every host, why not. */
   reasons: { hostId: string; reason: string }[];
+  /** What would help. */
+  hint?: string;
 }
 
 export type Placement = { kind: 'placed'; hostId: string } | Rejection;

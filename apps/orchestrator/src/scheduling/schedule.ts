@@ -130,7 +130,14 @@ interface Judged {
 function reject(spec: PlacementSpec, judged: Judged[]): Rejection {
   const reasons = judged.map(({ host, obstacles }) => ({ hostId: host.id, reason: obstacles[0]?.reason ?? '' }));
   const never = judged.every(({ obstacles }) => obstacles.some((obstacle) => obstacle.lasting));
-  return { kind: never ? 'impossible' : 'no_room', message: messageFor(spec, judged), reasons };
+  return {
+    kind: never ? 'impossible' : 'no_room',
+    message: messageFor(spec, judged),
+    reasons,
+    ...(spec.seed === undefined || spec.seed.isExported
+      ? {}
+      : { hint: 'A snapshot that is exported starts on any host that fits: take it with "export": true.' }),
+  };
 }
 
 function messageFor(spec: PlacementSpec, judged: Judged[]): string {
