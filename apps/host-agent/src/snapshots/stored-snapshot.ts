@@ -12,7 +12,7 @@ import { mkdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import type { HostSnapshot } from '@fuse/host-protocol';
-import type { Logger } from '@fuse/runtime';
+import { type Logger, sleep } from '@fuse/runtime';
 import { Notifier } from '../execs/notifier.ts';
 import type { SnapshotFiles } from '../vmm/driver.ts';
 import { hostBootId } from '../vmm/process.ts';
@@ -29,6 +29,10 @@ import {
   viewOf,
 } from './snapshot-record.ts';
 import { describeFiles, verifyFiles } from './stored-files.ts';
+
+/** Whoever took it to start VMs from it has begun to by then; they come before what makes it durable, for so long at most. */
+const STARTS_COME_WITHIN_MS = 40;
+const STARTS_GO_FIRST_MS = 2_000;
 
 /** What is known of a snapshot before it is there. */
 export type SnapshotAbout = Pick<
@@ -200,8 +204,8 @@ export class StoredSnapshot {
 
   #finishInBackground(): void {
     const log = this.#log;
-    this.#finished = this.#place
-      .inTurn(() => this.#finish())
+    this.#finished = this.#startsGoFirst()
+      .then(() => this.#place.inTurn(() => this.#finish()))
       .catch(async (error: unknown) => {
         if (this.#stopping.signal.aborted) return;
         log.error({ err: error }, 'snapshot could not be made durable');
@@ -216,10 +220,21 @@ export class StoredSnapshot {
     return this.#place.log.child({ snapshot_id: this.#about.id });
   }
 
+  /** Both want the processor, and somebody waits for the VMs. */
+  async #startsGoFirst(): Promise<void> {
+    const { signal } = this.#stopping;
+    await sleep(STARTS_COME_WITHIN_MS, signal);
+    const until = performance.now() + STARTS_GO_FIRST_MS;
+    for (let leftMs = STARTS_GO_FIRST_MS; this.#holds > 0 && leftMs > 0; leftMs = until - performance.now()) {
+      await this.#changes.wait({ timeoutMs: leftMs, signal });
+      signal.throwIfAborted();
+    }
+  }
+
   async #finish(): Promise<void> {
     const { signal } = this.#stopping;
     const record = this.#record;
-    if (record === undefined || signal.aborted) return;
+    if (record?.state !== 'usable' || signal.aborted) return;
     if (record.parent_id !== undefined) this.#isUntidy = true;
     this.#record = await finishSnapshot(this.#place, record, signal);
   }
