@@ -11,7 +11,7 @@
 import { cpus, loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
 import { localStack, quantile } from './local-stack.mjs';
-import { measureChain, measureCold, measureRound } from './snapshot-rounds.mjs';
+import { measureChain, measureCold, measureExport, measureRound } from './snapshot-rounds.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -68,6 +68,7 @@ try {
     for (let round = 0; round < cold; round++) add(COLD, await measureCold(run));
     for (let round = 0; round < n; round++) await measureRound(run);
     if (depth > 0) await measureChain({ ...run, rounds: n });
+    await measureExport(run);
     report(guest, series);
   }
 } finally {
