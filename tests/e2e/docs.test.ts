@@ -12,7 +12,10 @@ const run = promisify(execFile);
 const project = fileURLToPath(new URL('../..', import.meta.url));
 const pages = [
   'README.md',
-  ...(await readdir(join(project, 'docs'))).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`),
+  ...(await readdir(join(project, 'docs'), { recursive: true }))
+    .filter((name) => name.endsWith('.md'))
+    .sort()
+    .map((name) => `docs/${name}`),
 ];
 const BLOCK = /^```(sh|ts)\n([\s\S]*?)^```$/gm;
 
@@ -20,7 +23,11 @@ let stack: LocalStack;
 beforeAll(async () => {
   stack = await LocalStack.up();
 }, 180_000);
-afterAll(() => stack?.[Symbol.asyncDispose](), 60_000);
+afterAll(async () => {
+  // A page may have ended the stack and started another one in its home.
+  await stack?.fuse(['local', 'down']);
+  await stack?.[Symbol.asyncDispose]();
+}, 60_000);
 
 const blocks = await Promise.all(
   pages.map(async (page) => {
