@@ -4,6 +4,7 @@ import { type Command, Option } from 'commander';
 import { parseDurationSeconds } from '../../args/duration.ts';
 import { gatherEnv, gatherLabel } from '../../args/key-value.ts';
 import { parsePositiveInt } from '../../args/number.ts';
+import { parseSizeGiB, parseSizeMiB } from '../../args/size.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
 import { longCall } from '../../long-call.ts';
 import { environmentText } from '../../output/environment-text.ts';
@@ -13,6 +14,8 @@ interface Flags {
   taskId?: string;
   image?: string;
   cpus?: number;
+  ram?: number;
+  disk?: number;
   ramMb?: number;
   storageGb?: number;
   host?: string;
@@ -43,8 +46,10 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
     .option('--task-id <id>', 'the task it is for; its id is made from it (default: made up)')
     .option('--image <name>', 'image to start from (see `fuse image list`)')
     .option('--cpus <n>', 'virtual CPUs', parsePositiveInt)
-    .option('--ram-mb <n>', 'memory in MB', parsePositiveInt)
-    .option('--storage-gb <n>', 'writable disk in GB', parsePositiveInt)
+    .option('--ram <size>', 'memory, such as 512M or 2G', parseSizeMiB)
+    .option('--disk <size>', 'writable disk, such as 2G', parseSizeGiB)
+    .addOption(new Option('--ram-mb <n>', 'memory in MB').argParser(parsePositiveInt).conflicts('ram'))
+    .addOption(new Option('--storage-gb <n>', 'writable disk in GB').argParser(parsePositiveInt).conflicts('disk'))
     .option('--host <id>', 'on this host and no other')
     .option('--label <key=value>', 'only on a host that carries this label; may be repeated', gatherLabel)
     .option('--max-runtime <time>', 'destroy it after 30m, 4h … (default 2h)', parseDurationSeconds)
@@ -67,8 +72,8 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
       const spec: EnvironmentSpec = {
         image: flags.image,
         cpus: flags.cpus,
-        ram_mb: flags.ramMb,
-        storage_gb: flags.storageGb,
+        ram_mb: flags.ram ?? flags.ramMb,
+        storage_gb: flags.disk ?? flags.storageGb,
         host_id: flags.host,
         labels: flags.label,
         max_runtime_seconds: flags.maxRuntime,
