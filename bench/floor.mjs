@@ -18,6 +18,7 @@ import { parseArgs, promisify } from 'node:util';
 import { imageNamed, loadAssets } from '../apps/host-agent/dist/images/assets.js';
 import { Templates } from '../apps/host-agent/dist/templates/templates.js';
 import {
+  DEVICE_STATE_URI,
   GUEST_SOCKET,
   MEMORY_FILE,
   QEMU_PROGRAM,
@@ -127,7 +128,8 @@ async function watchStatus(directory, mark) {
   const socket = await connected(join(directory, QMP_SOCKET));
   let text = '';
   socket.setEncoding('utf8');
-  socket.write('{"execute":"qmp_capabilities"}\n{"execute":"query-status"}\n');
+  const load = { execute: 'migrate-incoming', arguments: { uri: DEVICE_STATE_URI } };
+  socket.write(`{"execute":"qmp_capabilities"}\n${JSON.stringify(load)}\n{"execute":"query-status"}\n`);
   for await (const chunk of socket) {
     text += chunk;
     if (text.includes('"QMP"')) mark('qmp');
