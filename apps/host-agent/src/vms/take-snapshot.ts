@@ -2,11 +2,14 @@
 
 import { AppError } from '@fuse/contract';
 import type { TakeSnapshot } from '@fuse/host-protocol';
+import type { Guest } from '../guest/guest.ts';
 import type { MakeFiles, StoredSnapshot } from '../snapshots/stored-snapshot.ts';
 import { captureDisk, captureWhole, requireRoomFor } from './capture.ts';
 import { madeHere } from './snapshot-source.ts';
 import { StuckError } from './stand-still.ts';
 import type { VmCore } from './vm-core.ts';
+
+const ANSWER_MS = 10_000;
 
 export async function takeSnapshot(
   core: VmCore,
@@ -25,10 +28,22 @@ export async function takeSnapshot(
   );
 }
 
+/** What is kept of a guest that has panicked or hangs is good for nothing. */
+async function requireAnswer(guest: Guest, signal: AbortSignal): Promise<void> {
+  try {
+    await guest.health(AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]));
+  } catch (cause) {
+    signal.throwIfAborted();
+    if (cause instanceof AppError && cause.code === 'vm_lost') throw cause;
+    throw new AppError('unavailable', 'the guest does not answer: a snapshot of it would not go on either', { cause });
+  }
+}
+
 async function capture(core: VmCore, includeMemory: boolean, to: string, deleted: AbortSignal): ReturnType<MakeFiles> {
   const machine = core.runningMachine();
   await requireRoomFor(core.host, machine, { memory: includeMemory, disk: true });
   const signals = { signal: AbortSignal.any([core.stopping.signal, deleted]), giveUp: core.ending.signal };
+  await requireAnswer(machine.guest, signals.signal);
   const from = performance.now();
   core.standStill();
   try {

@@ -19,6 +19,7 @@ import { isHostUnreachable } from '../hosts/host-transport.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { touch } from './environment-store.ts';
 import { decodeUtf8 } from './exec-text.ts';
+import { noteLoss } from './note-loss.ts';
 import { TOUCH_GRAIN_MS } from './ready.ts';
 
 /** Of each stream; the rest is counted. */
@@ -64,6 +65,7 @@ export async function execInEnvironment(
     return toExecResult(execId, result, encoding);
   } catch (error) {
     if (signal.aborted) await kill(context, client, row.vm_id, execId);
+    await noteLoss(context, row, error);
     throw asExecError(row, error);
   } finally {
     clearInterval(stamping);
