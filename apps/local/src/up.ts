@@ -33,9 +33,9 @@ export async function up(home: Home, env: ProcessEnv): Promise<void> {
   await boundLog(home.log);
   const startedAt = performance.now();
   const fromByte = await logSize(home.log);
-  say(`starting; log: ${home.log}`);
   const interrupted = new AbortController();
   process.once('SIGINT', () => interrupted.abort());
+  say(`starting; log: ${home.log}`);
   const child = await spawnService(home, env);
   const ended = () => (interrupted.signal.aborted ? 'it was interrupted' : exitOf(child));
   const stack = await becomeReady(home, child.pid, ended).catch(async (error: unknown) => {
