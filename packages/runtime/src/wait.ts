@@ -1,8 +1,15 @@
 /** Waiting that can be cut short, and deadlines that are always cleared. */
 import { setTimeout as delay } from 'node:timers/promises';
 
-export const sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
-  delay(ms, undefined, signal === undefined ? {} : { signal });
+/** Rejects with the signal's own reason. */
+export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  try {
+    await delay(ms, undefined, signal === undefined ? {} : { signal });
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw error;
+  }
+}
 
 export class DeadlineError extends Error {
   override readonly name = 'DeadlineError';

@@ -287,7 +287,9 @@ export class StoredSnapshot {
 
   async #remove(): Promise<number> {
     const { directory } = this.#place;
-    this.#stopping.abort(new AppError('conflict', 'the snapshot was deleted'));
+    this.#stopping.abort(
+      new AppError('conflict', 'the snapshot was deleted', { details: { reason: 'snapshot_deleted' } }),
+    );
     this.#changes.notify();
     await this.#made.catch(() => {});
     await this.#finished;

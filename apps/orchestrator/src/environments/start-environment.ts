@@ -180,6 +180,10 @@ const isIncompatible = (error: AppError): boolean => error.details?.reason === '
 function startCode(row: EnvironmentRow, error: AppError): ErrorCode {
   if (error.code === 'invalid_argument') return error.code;
   if (row.seed_snapshot_id === null) return 'unavailable';
-  const ofSeed = error.code === 'integrity_error' || error.code === 'not_found' || isIncompatible(error);
+  const ofSeed =
+    error.code === 'integrity_error' ||
+    error.code === 'not_found' ||
+    isIncompatible(error) ||
+    error.details?.reason === 'snapshot_deleted';
   return ofSeed ? error.code : 'unavailable';
 }

@@ -154,7 +154,7 @@ export class TestHost implements AsyncDisposable {
     if (found === undefined) throw new AppError('not_found', `no VM ${id}`);
     // Of a dead VM the host still has what its commands printed.
     const logsAlone = what === 'outputs' && CollectOutputs.parse(call.body).globs.length === 0;
-    if (found.vm.state === 'dead' && what !== 'execs' && !logsAlone)
+    if (found.vm.state === 'dead' && what !== 'execs' && what !== 'restore' && !logsAlone)
       throw new AppError('vm_lost', found.vm.error ?? 'it died');
     if (what === 'restore') return this.#restore(found, RestoreVm.parse(call.body));
     if (what === 'pause' || what === 'resume') return this.#move(found, what);

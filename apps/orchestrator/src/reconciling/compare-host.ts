@@ -46,6 +46,8 @@ async function checkExpected(context: HostComparison, host: HostRow, row: Enviro
     if (disagree(row, vm)) context.tasks.start(`env:${row.uid}`, () => context.environments.putRight(row));
     return;
   }
+  // Cut off in the middle of a restore in place: whoever drives that does it again.
+  if (vm?.state === 'dead' && row.restore_id !== null) return;
   if (vm === undefined && context.sightings.ageMs(host.id, row.vm_id) < context.missingGraceMs) return;
   const reason = vm?.error ?? (vm === undefined ? 'vm missing from its host' : 'the vm died');
   const failed = await context.db.transaction((tx) => transition(tx, row, 'failed', reason));

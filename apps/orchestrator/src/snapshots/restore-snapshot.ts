@@ -114,6 +114,7 @@ async function restoreOnHost(context: SnapshotContext, row: EnvironmentRow): Pro
     if (vm.state !== 'running')
       throw new AppError('vm_lost', `its VM is ${vm.state}: ${vm.error ?? 'no reason known'}`);
   } catch (error) {
+    await requireNotGoing(context, row, error);
     if (client === undefined || stopping.aborted || isHostUnreachable(error)) throw leftToOthers(row, error);
     const vm = await whatItIsNow(client, row);
     if (vm === 'unknown') throw leftToOthers(row, error);
@@ -121,6 +122,14 @@ async function restoreOnHost(context: SnapshotContext, row: EnvironmentRow): Pro
     await undo(context, row, vm, error);
     throw restoreError(row, vm, error);
   }
+}
+
+/** Its destruction ends a restore too: the snapshot is as it was. */
+async function requireNotGoing(context: SnapshotContext, row: EnvironmentRow, cause: unknown): Promise<void> {
+  const current = await environmentByUid(context.db.query, row.uid);
+  if (current !== undefined && current.state !== 'destroying' && !isGone(current.state)) return;
+  await context.db.transaction((tx) => settleSnapshot(tx, row.restore_snapshot_id ?? ''));
+  throw new AppError('conflict', `vm ${row.id} was destroyed while it was restored`, { cause });
 }
 
 async function whatItIsNow(client: HostClient, row: EnvironmentRow): Promise<HostVm | undefined | 'unknown'> {

@@ -162,6 +162,42 @@ describe.each(engines)('snapshots that a process left behind, on %s', (engine) =
       });
     });
 
+    it('are done again when their host was cut off in the middle', async () => {
+      const { uid, snapshotId } = await restored();
+      let reached = () => {};
+      const arrived = new Promise<void>((resolve) => {
+        reached = resolve;
+      });
+      scene.host.before = async ({ path }) => {
+        if (!path.endsWith('/restore')) return;
+        scene.host.killVm(path.split('/')[3] ?? '', 'its restore was cut off');
+        reached();
+        await new Promise(() => {});
+      };
+      restore(snapshotId).catch(() => {});
+      await arrived;
+      await first.snapshots[Symbol.asyncDispose]();
+      scene.host.before = () => {};
+      await reconcileUntil(async () => (await scene.state(uid)) !== 'resuming');
+      expect(await scene.state(uid)).toBe('running');
+      expect(await state(snapshotId)).toBe('ready');
+      expect(scene.host.restored).toBe(1);
+    });
+
+    it('end at once, as what they are, when the environment is destroyed', async () => {
+      const { uid, snapshotId } = await restored();
+      scene.host.before = async ({ path }) => {
+        if (!path.endsWith('/restore')) return;
+        await scene.db.transaction((tx) => first.environments.beginDestroy(tx, uid));
+        throw new AppError('conflict', 'the VM was destroyed');
+      };
+      await expect(restore(snapshotId)).rejects.toMatchObject({
+        code: 'conflict',
+        message: expect.stringContaining('was destroyed while it was restored'),
+      });
+      expect(await state(snapshotId)).toBe('ready');
+    });
+
     it('are undone when the host will not', async () => {
       const { uid, snapshotId } = await restored();
       await scene.host.stop();
