@@ -24,7 +24,9 @@ beforeEach(async () => {
 afterEach(() => clearAway(stack), 120_000);
 
 const SETTLED = { timeout: 90_000, interval: 200 };
-const delays = [10, 100, 400];
+/** Every other moment is a test of the host agent's own (apps/host-agent/src/vms/killed.vm.test.ts): here each costs a lease. */
+const serviceDelays = [100];
+const delays = [20, 200];
 
 /** The service dies `ms` after the call was sent, and comes back; the same guest by the new client. */
 async function crashDuring(call: Promise<unknown>, ms: number): Promise<void> {
@@ -68,21 +70,24 @@ async function truthful(): Promise<void> {
 }
 
 describe('the service dies', { timeout: 300_000 }, () => {
-  it.each(delays)('%i ms into a snapshot: the environment runs on, the snapshot is whole or not there', async (ms) => {
-    await crashDuring(stack.client.snapshots.create(source.id, { comment: 'crash' }), ms);
-    await truthful();
-    await source.look();
-    for (const snapshot of await stack.client.snapshots.list()) {
-      expect(['ready', 'error']).toContain(snapshot.state);
-      if (snapshot.state === 'error') continue;
-      const copy = await stack.client.environments.create({ task_id: 'copy', seed_snapshot_id: snapshot.id });
-      await new Guest(stack.client, copy.id).expectGoesOnFrom(before);
-    }
-    // And the next one is as good as ever.
-    expect((await stack.client.snapshots.create(source.id)).state).toBe('ready');
-  });
+  it.each(serviceDelays)(
+    '%i ms into a snapshot: the environment runs on, the snapshot is whole or not there',
+    async (ms) => {
+      await crashDuring(stack.client.snapshots.create(source.id, { comment: 'crash' }), ms);
+      await truthful();
+      await source.look();
+      for (const snapshot of await stack.client.snapshots.list()) {
+        expect(['ready', 'error']).toContain(snapshot.state);
+        if (snapshot.state === 'error') continue;
+        const copy = await stack.client.environments.create({ task_id: 'copy', seed_snapshot_id: snapshot.id });
+        await new Guest(stack.client, copy.id).expectGoesOnFrom(before);
+      }
+      // And the next one is as good as ever.
+      expect((await stack.client.snapshots.create(source.id)).state).toBe('ready');
+    },
+  );
 
-  it.each(delays)('%i ms into a fork: the source runs on, forks are whole or not there', async (ms) => {
+  it.each(serviceDelays)('%i ms into a fork: the source runs on, forks are whole or not there', async (ms) => {
     await crashDuring(stack.client.environments.forkMany(source.id, { count: 2 }), ms);
     await truthful();
     expect([1, 3]).toContain((await stack.client.environments.list()).length);
@@ -90,7 +95,7 @@ describe('the service dies', { timeout: 300_000 }, () => {
     expect((await stack.client.environments.fork(source.id)).state).toBe('running');
   });
 
-  it.each(delays)('%i ms into a pause: it is paused or runs, and nothing is lost', async (ms) => {
+  it.each(serviceDelays)('%i ms into a pause: it is paused or runs, and nothing is lost', async (ms) => {
     await crashDuring(stack.client.environments.pause(source.id), ms);
     await settled();
     expect(['paused', 'running']).toContain(await stateOf(source.id));
@@ -100,7 +105,7 @@ describe('the service dies', { timeout: 300_000 }, () => {
     await truthful();
   });
 
-  it.each(delays)('%i ms into a resume: it is paused or runs, and nothing is lost', async (ms) => {
+  it.each(serviceDelays)('%i ms into a resume: it is paused or runs, and nothing is lost', async (ms) => {
     await stack.client.environments.pause(source.id);
     await crashDuring(stack.client.environments.resume(source.id), ms);
     await settled();
@@ -110,18 +115,15 @@ describe('the service dies', { timeout: 300_000 }, () => {
     await truthful();
   });
 
-  it.each(delays)('%i ms into a restore: it is as before, as restored, or failed; the snapshot is good', async (ms) => {
+  it.each(delays)('%i ms into a restore: it is as before, or as restored; the snapshot is good', async (ms) => {
     const snapshot = await stack.client.snapshots.create(source.id);
     await source.keepInMemory('later');
     await crashDuring(stack.client.snapshots.restore(snapshot.id), ms);
     await settled();
-    const state = await stateOf(source.id);
-    expect(['running', 'failed', 'not_found']).toContain(state);
-    if (state === 'running') {
-      const { inMemory, nonce } = await source.look();
-      expect(nonce).toBe(before.nonce);
-      expect(['later', before.inMemory]).toContain(inMemory);
-    }
+    expect(await stateOf(source.id)).toBe('running');
+    const { inMemory, nonce } = await source.look();
+    expect(nonce).toBe(before.nonce);
+    expect(['later', before.inMemory]).toContain(inMemory);
     expect((await stack.client.snapshots.get(snapshot.id)).state).toBe('ready');
     const copy = await stack.client.environments.create({ task_id: 'copy', seed_snapshot_id: snapshot.id });
     await new Guest(stack.client, copy.id).expectGoesOnFrom(before);
@@ -173,7 +175,7 @@ describe('the VMM dies', { timeout: 300_000 }, () => {
     await truthful();
   });
 
-  it.each([40, 300])('%i ms into a fork: forks are whole or not there', async (ms) => {
+  it.each(delays)('%i ms into a fork: forks are whole or not there', async (ms) => {
     await killDuring(stack.client.environments.fork(source.id), ms);
     expect(['failed', 'not_found']).toContain(await gone());
     await truthful();
