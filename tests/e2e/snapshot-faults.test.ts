@@ -9,7 +9,7 @@ let stack: LocalStack;
 let source: Guest;
 let before: Life;
 beforeAll(async () => {
-  stack = await LocalStack.up({ FUSE_HOST_CPUS: '16', FUSE_HOST_RAM_MB: '2048' });
+  stack = await LocalStack.up({ FUSE_HOST_CPUS: '16', FUSE_HOST_RAM_MB: '2048', ORCH_TAKEOVER_SECONDS: '6' });
 }, 180_000);
 afterAll(() => stack?.[Symbol.asyncDispose](), 60_000);
 beforeEach(async () => {

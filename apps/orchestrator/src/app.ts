@@ -36,7 +36,6 @@ import { SnapshotService } from './snapshots/snapshot-service.ts';
 
 /** Everything new waits this long for a sign of life of a host; the reconciler asks far more often. */
 const HOST_STALE_MS = 30_000;
-const START_LEASE_MS = 30_000;
 const HOST_RETRY_MS = 10_000;
 
 export interface OrchestratorDeps {
@@ -77,7 +76,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       owner,
       placementPolicy: config.placementPolicy,
       hostStaleMs: HOST_STALE_MS,
-      startLeaseMs: START_LEASE_MS,
+      startLeaseMs: config.takeoverMs,
       hostRetryMs: HOST_RETRY_MS,
     };
     const environments = new EnvironmentService(environmentContext);

@@ -21,6 +21,8 @@ export interface OrchestratorConfig {
   /** Where clients reach us, for URLs that we hand out; undefined: as the request's Host header says. */
   publicUrl: string | undefined;
   shutdownTimeoutMs: number;
+  /** How long what a replica drives waits for it once it is gone: the length of its leases. */
+  takeoverMs: number;
   reconciling: ReconcilerIntervals;
   runs: RunConfig;
   exports: ExportConfig;
@@ -29,6 +31,7 @@ export interface OrchestratorConfig {
 }
 
 export const DEFAULT_PORT = 8_080;
+const DEFAULT_TAKEOVER_SECONDS = 30;
 
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
@@ -64,6 +67,7 @@ const Environment = z.object({
     .regex(/^\d{1,5}$/, 'must be a whole number of seconds')
     .transform(Number)
     .optional(),
+  ORCH_TAKEOVER_SECONDS: positive(3_600).optional(),
   ORCH_MAX_RUNS: positive(10_000).optional(),
   ORCH_RUN_RETENTION_SECONDS: positive(315_360_000).optional(),
   ORCH_CHECKPOINT_RETENTION_SECONDS: positive(315_360_000).optional(),
@@ -89,6 +93,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
   const masterToken = readToken(env);
   if (masterToken === undefined && ['true', '1'].includes(env.ORCH_REQUIRE_AUTH ?? ''))
     throw new ConfigError('ORCH_REQUIRE_AUTH: needs ORCH_AUTH_TOKEN or ORCH_AUTH_TOKEN_FILE');
+  const takeoverMs = (env.ORCH_TAKEOVER_SECONDS ?? DEFAULT_TAKEOVER_SECONDS) * 1_000;
   return {
     listen: env.ORCH_LISTEN ?? { host: undefined, port: DEFAULT_PORT },
     database: databaseLocation(env),
@@ -98,8 +103,10 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     placementPolicy: env.ORCH_PLACEMENT ?? 'spread',
     publicUrl: env.ORCH_PUBLIC_URL?.replace(/\/+$/, ''),
     shutdownTimeoutMs: (env.ORCH_SHUTDOWN_TIMEOUT_SECONDS ?? 30) * 1_000,
+    takeoverMs,
     reconciling: {
       ...defaultIntervals,
+      leaseMs: (takeoverMs * 2) / 3,
       keepCheckpointsMs: (env.ORCH_CHECKPOINT_RETENTION_SECONDS ?? defaultIntervals.keepCheckpointsMs / 1_000) * 1_000,
     },
     runs: {

@@ -73,6 +73,7 @@ export async function startTestOrchestrator(
     shutdownTimeoutMs: 2_000,
     runs: defaultRunConfig,
     exports: defaultExportConfig,
+    takeoverMs: 30_000,
     reconciling: { ...defaultIntervals, intervalMs: 100, leaseMs: 2_000, missingGraceMs: 300, orphanGraceMs: 500 },
     version: 'test',
     logLevel: 'silent',
