@@ -3,11 +3,12 @@
  * process at a time, to spare the others the work: every step may be done twice, and what one died over the next one does.
  */
 import type { ObjectStore } from '@fuse/object-store';
-import { type Clock, type Logger, sleep } from '@fuse/runtime';
+import type { Clock, Logger } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import { deleteExpiredFiles } from '../files/file-store.ts';
 import { deleteExpiredKeys } from '../idempotency/idempotency-store.ts';
 import type { LeaderLease } from '../reconciling/leader-lease.ts';
+import { LeasedLoop } from '../reconciling/leased-loop.ts';
 import { runPrefix } from './object-keys.ts';
 import { sweepOrphans } from './orphan-sweep.ts';
 import { deleteRun, expiredRuns } from './run-retention.ts';
@@ -26,30 +27,18 @@ const BATCH = 50;
 
 export class Collector implements AsyncDisposable {
   readonly #options: CollectorOptions;
-  readonly #stop = new AbortController();
-  #loop: Promise<void> = Promise.resolve();
+  readonly #loop: LeasedLoop;
   #sweptAt: number;
 
   constructor(options: CollectorOptions) {
     this.#options = options;
+    this.#loop = new LeasedLoop({ ...options, what: 'collecting' }, (signal) => this.collect(signal));
     // The first sweep comes after a while: right after a start nothing can be that old.
     this.#sweptAt = options.clock.monotonic();
   }
 
   start(): void {
-    this.#loop = this.#run();
-  }
-
-  async #run(): Promise<void> {
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
-      try {
-        if ((await this.#options.lease.hold()) !== undefined) await this.collect(signal);
-      } catch (error) {
-        if (!signal.aborted) this.#options.log.error({ err: error }, 'collecting failed');
-      }
-      await sleep(this.#options.intervalMs, signal).catch(() => {}); // stopped
-    }
+    this.#loop.start();
   }
 
   /** One round. */
@@ -84,9 +73,7 @@ export class Collector implements AsyncDisposable {
     if (swept > 0) log.info({ objects: swept }, 'objects that nothing owned were swept');
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort(new Error('the orchestrator stops'));
-    await this.#loop;
-    await this.#options.lease.release().catch(() => {}); // it ends by itself
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#loop[Symbol.asyncDispose]();
   }
 }

@@ -1,6 +1,7 @@
 /** Frees chunks that nothing refers to any more, every so often. One process at a time, to spare the others the work. */
-import { type Clock, type Logger, sleep } from '@fuse/runtime';
+import type { Clock, Logger } from '@fuse/runtime';
 import type { LeaderLease } from '../../reconciling/leader-lease.ts';
+import { LeasedLoop } from '../../reconciling/leased-loop.ts';
 import { type CollectContext, collectChunks } from './collect-chunks.ts';
 import { sweepStore } from './sweep-store.ts';
 
@@ -14,29 +15,17 @@ export interface ChunkCollectorOptions extends CollectContext {
 
 export class ChunkCollector implements AsyncDisposable {
   readonly #options: ChunkCollectorOptions;
-  readonly #stop = new AbortController();
-  #loop: Promise<void> = Promise.resolve();
+  readonly #loop: LeasedLoop;
   #sweptAt: number;
 
   constructor(options: ChunkCollectorOptions) {
     this.#options = options;
+    this.#loop = new LeasedLoop({ ...options, what: 'collecting chunks' }, (signal) => this.#collect(signal));
     this.#sweptAt = options.clock.monotonic();
   }
 
   start(): void {
-    this.#loop = this.#run();
-  }
-
-  async #run(): Promise<void> {
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
-      try {
-        if ((await this.#options.lease.hold()) !== undefined) await this.#collect(signal);
-      } catch (error) {
-        if (!signal.aborted) this.#options.log.error({ err: error }, 'collecting chunks failed');
-      }
-      await sleep(this.#options.intervalMs, signal).catch(() => {}); // stopped
-    }
+    this.#loop.start();
   }
 
   async #collect(signal: AbortSignal): Promise<void> {
@@ -50,9 +39,7 @@ export class ChunkCollector implements AsyncDisposable {
       log.info({ objects: collected.objects, freed_bytes: collected.bytes }, 'objects of deleted snapshots were freed');
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort(new Error('the orchestrator stops'));
-    await this.#loop;
-    await this.#options.lease.release().catch(() => {}); // it ends by itself
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#loop[Symbol.asyncDispose]();
   }
 }
