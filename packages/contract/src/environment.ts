@@ -1,6 +1,7 @@
 /** Environments: a VM and its task. Wire shapes are api.md section 1.3; the state table is ours. */
 import { z } from 'zod';
-import { absentIfNull, Encoding, EnvVars, GuestPath, Label, Labels, Timestamp } from './primitives.ts';
+import { Argv } from './exec.ts';
+import { absentIfNull, EnvVars, Label, Labels, Timestamp } from './primitives.ts';
 
 /**
  * Every state and the states that may follow it.
@@ -82,6 +83,67 @@ const lifetimeFields = {
   checkpoint_keep: absentIfNull(z.number().int().min(1).max(100)),
 };
 
+export const STARTUP_EXEC_ID = 'startup';
+export const STARTUP_DEFAULT_TIMEOUT_SECONDS = 30;
+/** Of a create that waits; one with `wait: false` may take as long as it says. */
+export const STARTUP_MAX_WAITED_SECONDS = 55;
+export const STARTUP_MAX_SECONDS = 604_800;
+/** All decoded bytes of `files` together. */
+export const MAX_CREATE_FILES_BYTES = 524_288;
+
+/** Evaluated in the guest (api.md 2.6): exactly one of http (2xx and 3xx pass) and exec (exit 0 passes). It reports and never restarts anything. */
+export const Healthcheck = z
+  .object({
+    http: absentIfNull(
+      z.object({
+        port: z.number().int().min(1).max(65_535),
+        path: absentIfNull(z.string().max(2_048).startsWith('/')),
+      }),
+    ),
+    exec: absentIfNull(Argv),
+    /** 0 or absent: the default. */
+    interval_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
+    timeout_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
+    retries: absentIfNull(z.number().int().min(0).max(1_000)),
+    start_period_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
+  })
+  .refine((check) => (check.http === undefined) !== (check.exec === undefined), 'exactly one of http and exec')
+  .refine(
+    ({ interval_seconds = 0, timeout_seconds = 0 }) => interval_seconds === 0 || timeout_seconds <= interval_seconds,
+    { message: 'must not be over interval_seconds', path: ['timeout_seconds'] },
+  );
+export type Healthcheck = z.infer<typeof Healthcheck>;
+export const HEALTHCHECK_DEFAULTS = {
+  interval_seconds: 10,
+  timeout_seconds: 2,
+  retries: 3,
+  start_period_seconds: 0,
+} as const;
+
+export const Health = z.object({
+  state: z.enum(['starting', 'passing', 'failing']),
+  since: Timestamp,
+  failures: z.number().int().optional(),
+  message: z.string().optional(),
+});
+export type Health = z.infer<typeof Health>;
+
+export const Expose = z.array(z.object({ port: z.number().int().min(1).max(65_535), as: absentIfNull(Label) })).max(64);
+
+/** What is put into it and done in it before it counts as running. */
+const startupFields = {
+  /** Run as `sh -lc` after the files are there; its output is the exec `startup`. A failure or a timeout fails the create. */
+  startup_script: absentIfNull(z.string().max(1_048_576)),
+  /** 0 or absent: 30. Over 55 only with `wait: false`. */
+  startup_script_timeout_seconds: absentIfNull(z.number().int().min(0)),
+  /** Absolute path to standard base64; checked in the order of the paths. */
+  files: absentIfNull(z.record(z.string(), z.string())),
+  expose: absentIfNull(Expose),
+  healthcheck: absentIfNull(Healthcheck),
+  /** Ours. False: 202 at once with `provisioning`; `events` and `GET` tell the rest. Default true: 201 once it runs. */
+  wait: absentIfNull(z.boolean()),
+};
+
 /**
  * Body of `POST /v1/environments`. Fields that this version cannot honour yet are parsed as `unknown`
  * and refused by name (501), never ignored.
@@ -92,14 +154,10 @@ export const CreateEnvironment = z.object({
   env: absentIfNull(EnvVars),
   manifest_inline: z.unknown().optional(),
   secrets: z.unknown().optional(),
-  startup_script: z.unknown().optional(),
-  startup_script_timeout_seconds: z.unknown().optional(),
-  files: z.unknown().optional(),
   gateway_url: z.unknown().optional(),
   gateway_token: z.unknown().optional(),
-  expose: z.unknown().optional(),
-  healthcheck: z.unknown().optional(),
   desktop: z.unknown().optional(),
+  ...startupFields,
   /** Starts from this snapshot: its image, shape and variables, unless given here. Excludes `spec.image`. */
   seed_snapshot_id: absentIfNull(z.string().max(128)),
   /** Ours: when its memory cannot be restored where it is placed (another VMM, CPU or kernel), start from its disk alone. */
@@ -118,6 +176,10 @@ export const Environment = z.object({
   created_at: Timestamp,
   updated_at: Timestamp,
   error: z.string().optional(),
+  /** Of `expose`: where its tunnels are, as bare `host:port/path`. */
+  endpoints: z.array(z.object({ as: z.string().optional(), url: z.string(), port: z.number().int() })).optional(),
+  /** With a healthcheck, from the first verdict on. */
+  health: Health.optional(),
   /** Ours, from here on. Where its memory and disk came from. */
   seed_snapshot_id: z.string().optional(),
   paused_at: Timestamp.optional(),
@@ -161,53 +223,5 @@ export const EnvironmentEvent = z.object({
   updated_at: Timestamp,
 });
 export type EnvironmentEvent = z.infer<typeof EnvironmentEvent>;
-
-export const EXEC_DEFAULT_TIMEOUT_MS = 60_000;
-export const EXEC_MAX_TIMEOUT_MS = 600_000;
-
-export const Argv = z
-  .array(
-    z
-      .string()
-      .max(131_072)
-      .refine((arg) => !arg.includes('\0'), 'must not hold NUL'),
-  )
-  .min(1)
-  .max(4096)
-  .refine((argv) => argv[0] !== '', 'the program name must not be empty');
-
-/** Body of `?action=exec`: exactly one of `cmd` and `shell` (→ `sh -lc`). `timeout_ms` is clamped to 600 000. */
-export const ExecRequest = z.object({
-  cmd: absentIfNull(z.array(z.string()).max(4096)),
-  shell: absentIfNull(z.string().max(1_048_576)),
-  timeout_ms: absentIfNull(z.number().int().min(0)),
-  env: absentIfNull(EnvVars),
-  cwd: absentIfNull(GuestPath.or(z.literal('/'))),
-  user: absentIfNull(z.string().regex(/^[a-z_][a-z0-9_-]{0,31}$|^\d{1,9}$/, 'must be a user name or a numeric uid')),
-  encoding: absentIfNull(Encoding),
-});
-export type ExecRequest = z.infer<typeof ExecRequest>;
-
-/**
- * `stdout` and `stderr` are always present; with `encoding: "base64"` they are base64 of the exact bytes, with
- * `utf8` (the default) invalid sequences become U+FFFD and `lossy` says so. Each stream is bounded: `truncated` names what was cut,
- * the `*_bytes` counts are of everything that the command wrote.
- */
-export const ExecResult = z.object({
-  exec_id: z.string(),
-  exit_code: z.number().int(),
-  stdout: z.string(),
-  stderr: z.string(),
-  encoding: Encoding,
-  stdout_bytes: z.number().int(),
-  stderr_bytes: z.number().int(),
-  truncated: z.boolean(),
-  lossy: z.boolean().optional(),
-  signal: z.string().optional(),
-  timed_out: z.boolean(),
-  oom_killed: z.boolean(),
-  duration_ms: z.number().int(),
-});
-export type ExecResult = z.infer<typeof ExecResult>;
 
 export { Label };

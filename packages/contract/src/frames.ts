@@ -16,10 +16,16 @@ export const frameType = {
   stdinEnd: 5,
   /** Host to guest: payload u64 big-endian, every byte of the frame stream below this offset is kept safe. */
   ack: 6,
-  /** Host to guest: payload JSON {signal}. */
+  /** To the command: payload JSON {signal, tree?}: to the process group of its leader, or to all that it started. */
   signal: 7,
+  /** From the server, empty: nothing happened for a while, the stream is alive. Counts in no offset. */
+  heartbeat: 8,
+  /** From the server: payload JSON {from, to}: these bytes of the frame stream are not kept any more; it goes on at `to`. Counts in no offset itself. */
+  gap: 9,
   /** Host to guest, first frame only: payload JSON ExecSpec. */
   spec: 16,
+  /** From the server, its first frame where both sides talk: payload JSON ExecOpened. Counts in no offset. */
+  open: 17,
 } as const;
 
 export interface Frame {

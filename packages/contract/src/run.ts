@@ -1,6 +1,6 @@
 /** Runs: a one-shot task. Code in, result and outputs out, VM gone. */
 import { z } from 'zod';
-import { Argv } from './environment.ts';
+import { Argv } from './exec.ts';
 import { absentIfNull, Encoding, EnvVars, GuestPath, Labels, Timestamp } from './primitives.ts';
 
 export const runTransitions = {

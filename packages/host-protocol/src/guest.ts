@@ -19,18 +19,39 @@
  *          The exit frame is the last one: payload GuestExecExit. The exec is remembered until DELETE, or 1 000 newer ones.
  *   POST   /v1/execs/{id}/ack?offset=N   -> 204. The ack frame as a request: a frame behind stdin that the command does not read is not
  *          seen until it reads on, which it may not do before its output is acknowledged. A host that writes stdin acknowledges by this route.
+ *          The guest writes heartbeats nowhere; a channel that stands still is the host's to ping.
+ *   POST   /v1/execs/{id}/stdin?offset=N&end=1  body: raw bytes, streamed -> 200 ExecStdin once all of them are written to the command. Each piece is
+ *          written as it comes; the response says what it has in the end. With offset: bytes below what it has are passed over, an offset ahead of it is 409
+ *          (details.stdin_bytes). Without: appended where it is, also from several requests at once. `end`: closes stdin behind them (of a terminal: sends
+ *          its end-of-file character). 409 details.reason=stdin_closed when it takes none.
+ *   POST   /v1/execs/{id}/resize TerminalSize   -> 204 (409 when it has no terminal); SIGWINCH follows by itself
+ *   POST   /v1/execs/{id}/signal GuestSignal    -> 204, also when it has ended. `tree`: every process of its cgroup
+ *   GET    /v1/processes                 -> 200 ListProcesses (contract), at most 4 096
+ *   POST   /v1/processes/{pid}/signal GuestSignal -> 204 | 404; the agent itself (pid 1) and kernel threads are 409. `tree`: it and its descendants
+ *   POST   /v1/tunnels?port=N            full duplex raw bytes to 127.0.0.1:N, or [::1]:N when that refuses. 200 once connected, 409 details.reason=connection_refused.
+ *          The end of the request's body half-closes towards the server, its end ends the response; a reset of the stream is an abort of the connection
+ *   PUT    /v1/healthcheck Healthcheck   -> 204; replaces an earlier one and begins with `starting`. DELETE -> 204
+ *   GET    /v1/healthcheck               -> 200 GuestHealthcheck | 404 when there is none
  *   GET    /v1/execs                     -> 200 {execs: GuestExecStatus[]}
  *   GET    /v1/execs/{id}                -> 200 GuestExecStatus | 404
  *   DELETE /v1/execs/{id}                -> 204, the whole process tree killed and the record forgotten (also when unknown: it is not started any more)
  *   PUT    /v1/files?path=&mode=&uid=&gid=&sha256=   body: bytes -> 201 GuestFileWritten. Temporary file, then rename; parents are made.
- *          With sha256 (hex) a mismatch is 400 and leaves nothing.
- *   GET    /v1/files?path=               -> 200 bytes, `content-length` set, opened O_NOFOLLOW, regular files only; 404, 409 (not a regular file)
+ *          With sha256 (hex) a mismatch is 400 and leaves nothing. `user=` is an account's name, instead of uid and gid; `exclusive=1`: 409 exists when it is there;
+ *          `keep=1`: what mode and owner do not say is that of the file that is replaced; the last part of the path, when it is a symlink, is followed then.
+ *   GET    /v1/files?path=&start=N&end=M -> 200 bytes [start, end), `content-length` set, regular files only; 404, 409 (not a regular file). Headers
+ *          file-size (all of it), file-mode (octal), file-uid, file-gid, file-modified-ms. Opened O_NOFOLLOW unless `follow=1`; start over its size is 400 details.size.
+ *   HEAD   /v1/files?path=&follow=1      -> the same without a body
+ *   POST   /v1/files/{operation}         JSON, contract's `fileOperations`
+ *   GET    /v1/watch?path=&recursive=1   -> 200 WatchEvent a line (contract), `ready` once everything that is there is watched; ends after the path is gone
+ *   GET    /v1/tar?path=                 -> 200 tar, ended by two zero blocks; reset when something could not be read. A file that changes size under it is padded or cut, never a broken archive
+ *   PUT    /v1/tar?path=&uid=&gid=&user= body: tar -> 200 TarIn
  *   POST   /v1/glob GuestGlobRequest     -> 200 GuestGlobResult
  *   POST   /v1/sync                      -> 204 once file systems are flushed
  *   POST   /v1/freeze {deadline_ms}      -> 204 once the writable file system is flushed and frozen; thaws by itself after deadline_ms (at most 60 000)
  *   POST   /v1/thaw                      -> 204, also when it is not frozen
  * Errors: status and {error: {code, message, details?}}, code one of contract's.
  */
+import { Health, SignalName, TerminalSize } from '@fuse/contract';
 import { z } from 'zod';
 
 export const GUEST_PORT_NAME = 'fuse.guest.0';
@@ -107,6 +128,10 @@ export const ExecSpec = z.object({
   stdin: z.boolean(),
   /** Kill what the command left running when it ends; default false: background children live on. */
   kill_on_exit: z.boolean().optional(),
+  /** A pseudo-terminal of this size is its stdin, stdout, stderr and controlling terminal; all output is of stdout. TERM is xterm-256color unless env says else. `stdin` is true. */
+  tty: TerminalSize.optional(),
+  /** Instead of argv[0] as the program's own name: a login shell's begins with "-". `argv` empty is not legal: ["$SHELL"] means the account's shell. */
+  login: z.boolean().optional(),
 });
 export type ExecSpec = z.infer<typeof ExecSpec>;
 
@@ -134,6 +159,16 @@ export const GuestExecStatus = z.object({
   offset_acked: z.number().int().nonnegative(),
   exit: GuestExecExit.optional(),
 });
+export const GuestSignal = z.object({ signal: SignalName, tree: z.boolean().optional() });
+export type GuestSignal = z.infer<typeof GuestSignal>;
+
+/** `since` is replaced by the host with a time of its own clock: the guest says how long ago. */
+export const GuestHealthcheck = Health.omit({ since: true }).extend({
+  since_ms_ago: z.number().nonnegative(),
+  message: z.string().max(2_048).optional(),
+});
+export type GuestHealthcheck = z.infer<typeof GuestHealthcheck>;
+
 export type GuestExecStatus = z.infer<typeof GuestExecStatus>;
 
 export const GuestFileWritten = z.object({ size_bytes: z.number().int().nonnegative(), sha256: z.string().length(64) });

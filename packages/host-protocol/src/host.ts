@@ -9,14 +9,29 @@
  *   PUT    /v1/vms/{id} CreateVm               -> 201 HostVm, running and handed over; 200 when it exists already with the same tag
  *                                                 400 unknown image, 409 (other tag, or being destroyed), 503 no room / start failed (nothing left behind)
  *   GET    /v1/vms/{id}                        -> 200 HostVm | 404
- *   DELETE /v1/vms/{id}                        -> 200 {destroyed: boolean, destroy_ms}: gone with every trace, also when unknown
+ *   DELETE /v1/vms/{id}?archive_key=           -> 200 {destroyed: boolean, destroy_ms, archived: boolean}: gone with every trace, also when unknown. With archive_key its
+ *                                                 execs' records and logs become that object (exec-archive.ts) after its VMM is ended; without any exec there is none.
+ *                                                 A store that fails for 10 s is given up, logged, `archived: false`
  *   PUT    /v1/vms/{id}/files GuestFiles       -> 200 {files: [{path, size_bytes, sha256}]}: object store -> guest, or inline
  *   PUT    /v1/vms/{id}/execs/{eid} StartExec  -> 201 HostExec, started; 200 when it exists already (never started twice)
  *                                                 400 `invalid_argument` details.reason=exec_failed when the program cannot be started
  *        ?wait_ms=N&limit=M                     waits for its end, at most N ms (at most 10 000), and answers with its `result` then: one call for a short command
  *   GET    /v1/vms/{id}/execs/{eid}?wait_ms=N  -> 200 HostExec; returns at its end, or after N ms (at most 60 000)
  *   GET    /v1/vms/{id}/execs/{eid}/result?limit=N -> 200 HostExecResult (head of each stream, at most N bytes each) | 409 still running
- *   GET    /v1/vms/{id}/execs/{eid}/log?offset=N&follow=1 -> 200 frame stream from byte N (contract/frames.ts), to its end when following
+ *   GET    /v1/vms/{id}/execs                  -> 200 {execs: HostExec[]}, in the order of their start; never asks the guest
+ *   GET    /v1/vms/{id}/execs/{eid}/log?offset=N|tail=N&follow=1&heartbeat=1 -> 200 frame stream from byte N of it, or from a frame at most N bytes before
+ *                                                 its end (contract/frames.ts), to its end when following; header fuse-log-offset: where it begins. What is not kept is a gap frame.
+ *                                                 heartbeat: a heartbeat frame every HEARTBEAT_MS. A follower of an exec with `hold` holds it back
+ *   POST   /v1/vms/{id}/execs/{eid}/stdin?offset=N&end=1  raw bytes -> 200 ExecStdin, as the guest's
+ *   POST   /v1/vms/{id}/execs/{eid}/signal GuestSignal -> 204
+ *   GET    /v1/vms/{id}/execs/{eid}/connect?offset=N|tail=N&rows=&cols=  `Upgrade: fuse-exec/1` -> 101, frames both ways: open, stdout, stderr, gap, heartbeat, exit |
+ *                                                 stdin, stdinEnd, signal, resize. With rows and cols it is a viewer of its terminal for as long as it lasts
+ *   GET    /v1/vms/{id}/processes              -> 200 ListProcesses;  POST …/processes/{pid}/signal GuestSignal -> 204
+ *   GET    /v1/vms/{id}/ports/{port}/connect   `Upgrade: fuse-tunnel/1` -> 101, raw bytes both ways; errors as JSON before it
+ *   GET    /v1/vms/{id}/file?…  HEAD, PUT      as the guest's /v1/files, query passed on as it is (parsed by the guest), headers too
+ *   POST   /v1/vms/{id}/file/{operation}       as the guest's; the answer is checked against contract's schema here
+ *   GET    /v1/vms/{id}/watch?… · GET, PUT /v1/vms/{id}/tar?…   as the guest's
+ *   PUT    /v1/vms/{id}/healthcheck Healthcheck -> 204: its verdicts are in HostVm.health from then on. It lives in the guest, and goes with its memory
  *   DELETE /v1/vms/{id}/execs/{eid}            -> 204: process tree killed; the record stays until the VM goes
  *   POST   /v1/vms/{id}/outputs CollectOutputs -> 200 CollectedOutputs: guest -> object store
  *   POST   /v1/vms/{id}/pause                  -> 200 HostVm, paused: memory and disk safe on disk, VMM gone; also when it is paused already. On failure it runs on
@@ -35,8 +50,11 @@
  *
  * `exec` state `lost`: the VM died (or the guest forgot the exec): its end is unknown and it must not be run again blindly.
  */
+import { Health, TerminalSize } from '@fuse/contract';
 import { z } from 'zod';
 import { GuestExecExit } from './guest.ts';
+
+export const EXEC_PROTOCOL = 'fuse-exec/1';
 
 export const HostCapacityReport = z.object({
   cpus: z.number().int(),
@@ -107,6 +125,8 @@ export const HostVm = z.object({
   restore_id: z.string().optional(),
   /** Fell back to the disk of its seed. */
   disk_only: z.boolean().optional(),
+  /** The last verdict of its healthcheck, at most some seconds old. */
+  health: Health.optional(),
   timings: z
     .object({
       memory_ms: z.number().optional(),
@@ -205,11 +225,26 @@ export const StartExec = z.object({
   cwd: z.string().optional(),
   user: z.string().optional(),
   timeout_ms: z.number().int().nonnegative(),
-  /** stdin from the object store; none: /dev/null. */
+  /** stdin: from the object store, or these bytes, or by …/stdin and …/connect until its end; none of them: /dev/null. At most one, but `open` may follow `base64`. */
   stdin_object_key: z.string().optional(),
+  stdin_base64: z.string().optional(),
+  stdin_open: z.boolean().optional(),
   kill_on_exit: z.boolean().optional(),
-  /** Frame bytes kept on the host; what comes after is read, counted and dropped. */
+  tty: TerminalSize.optional(),
+  login: z.boolean().optional(),
+  /** Frame bytes kept on the host. */
   max_log_bytes: z.number().int().positive(),
+  /**
+   * `head` (default): the first max_log_bytes; what comes after is read, counted and dropped, and offsets are of the log.
+   * `ends`: the first half and the last half of them (in segments that rotate); offsets are of the guest's frame stream, what is not kept is a gap.
+   */
+  keep: z.enum(['head', 'ends']).optional(),
+  /**
+   * With `ends`: while somebody follows the log, the command waits rather than that bytes are dropped which its slowest follower has not read. A follower that takes
+   * nothing for 10 s holds nothing any more. `until_followed_ms`: when there has been no follower yet, or the last one was cut off (it went before the end), it
+   * is held for so long as if there were one.
+   */
+  hold: z.object({ until_followed_ms: z.number().int().nonnegative() }).optional(),
 });
 export type StartExec = z.infer<typeof StartExec>;
 
@@ -217,8 +252,18 @@ export const HostExec = z.object({
   id: z.string(),
   state: z.enum(['running', 'exited', 'lost']),
   exit: GuestExecExit.optional(),
-  /** Frame bytes in the host's log. */
+  /** As given, cut for display. */
+  argv: z.array(z.string()),
+  cwd: z.string().optional(),
+  user: z.string().optional(),
+  tty: TerminalSize.extend({ viewers: z.number().int() }).optional(),
+  stdin_open: z.boolean(),
+  created_at: z.string(),
+  ended_at: z.string().optional(),
+  /** Offset of the log's end. */
   log_bytes: z.number().int(),
+  /** With `keep: ends`: what is dropped. */
+  log_gap: z.object({ from: z.number().int(), to: z.number().int() }).optional(),
   log_truncated: z.boolean(),
   /** With `lost`. */
   error: z.string().optional(),

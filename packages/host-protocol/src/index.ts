@@ -1,2 +1,3 @@
+export * from './exec-archive.ts';
 export * from './guest.ts';
 export * from './host.ts';

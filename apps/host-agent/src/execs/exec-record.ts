@@ -17,6 +17,12 @@ export const ExecRecord = z.object({
   /** Until the guest has confirmed the start, so that a host agent that died meanwhile can ask again. It holds secrets, so no longer. */
   request: StartExec.optional(),
   stdin_object_key: z.string().optional(),
+  /** Cut for display. */
+  argv: z.array(z.string()).default([]),
+  cwd: z.string().optional(),
+  user: z.string().optional(),
+  created_at_ms: z.number().default(0),
+  ended_at_ms: z.number().optional(),
   timeout_ms: z.number().int(),
   /** Moves on by the time that the VM stood still. */
   asked_at_ms: z.number(),
@@ -39,6 +45,10 @@ export function newExecRecord(id: string, request: StartExec, nowMs: number, sco
     state: 'running',
     request,
     ...(request.stdin_object_key === undefined ? {} : { stdin_object_key: request.stdin_object_key }),
+    argv: request.argv,
+    ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
+    ...(request.user === undefined ? {} : { user: request.user }),
+    created_at_ms: nowMs,
     timeout_ms: request.timeout_ms,
     max_log_bytes: request.max_log_bytes,
     asked_at_ms: nowMs,

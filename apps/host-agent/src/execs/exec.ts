@@ -108,10 +108,13 @@ export class Exec {
   }
 
   view(): HostExec {
-    const { id, state, exit, error, log_truncated } = this.#record;
+    const { id, state, exit, error, log_truncated, argv, created_at_ms } = this.#record;
     return {
       id,
       state,
+      argv,
+      stdin_open: false,
+      created_at: new Date(created_at_ms).toISOString(),
       ...(exit === undefined ? {} : { exit }),
       log_bytes: this.logFile.bytes,
       log_truncated: log_truncated || (this.#spool?.truncated ?? false),

@@ -6,9 +6,12 @@ import type {
   EnvironmentSpec,
   EnvironmentState,
   ExportState,
+  Health,
+  Healthcheck,
   RunErrorCode,
   RunState,
   SnapshotState,
+  TicketRequest,
 } from '@fuse/contract';
 import type { HostImage } from '@fuse/host-protocol';
 import type { ColumnType, Generated, RawBuilder, Selectable } from 'kysely';
@@ -84,6 +87,34 @@ export interface EnvironmentsTable {
   fallback: 'disk' | null;
   restore_id: string | null;
   restore_snapshot_id: string | null;
+  /** What is still to be done before it runs. May hold secrets. */
+  startup: Json<Startup> | null;
+  healthcheck: Json<Healthcheck> | null;
+  health: Json<Health> | null;
+  expose: Json<Exposed[]> | null;
+  archive_key: string | null;
+  archive_until: NullableInstant;
+}
+
+export interface Startup {
+  files?: Record<string, string>;
+  script?: string;
+  timeout_seconds: number;
+  /** A caller waits for the create: nobody goes on with a start that is abandoned. */
+  waited: boolean;
+}
+
+export interface Exposed {
+  port: number;
+  as?: string;
+}
+
+export interface TicketsTable {
+  hash: Buffer;
+  tenant_id: string;
+  environment_uid: string;
+  purpose: Json<TicketRequest>;
+  expires_at: Instant;
 }
 
 export interface RunsTable {
@@ -245,6 +276,7 @@ export interface Database {
   snapshots: SnapshotsTable;
   chunks: ChunksTable;
   snapshot_chunks: SnapshotChunksTable;
+  tickets: TicketsTable;
 }
 
 export type HostRow = Selectable<HostsTable>;

@@ -71,14 +71,15 @@ export function checkSpec(spec: EnvironmentSpec): void {
 const UNSUPPORTED = [
   'manifest_inline',
   'secrets',
+  'gateway_url',
+  'gateway_token',
+  'desktop',
+  // Until the start does them.
   'startup_script',
   'startup_script_timeout_seconds',
   'files',
-  'gateway_url',
-  'gateway_token',
   'expose',
   'healthcheck',
-  'desktop',
 ] as const satisfies readonly (keyof CreateEnvironment)[];
 
 export function refuseUnsupported(request: CreateEnvironment): void {

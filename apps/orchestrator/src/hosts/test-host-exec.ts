@@ -23,7 +23,15 @@ export class TestHostExec {
   readonly stderr: Buffer[] = [];
   #logBytes = 0;
   #truncated = false;
-  #state: HostExec = { id: '', state: 'running', log_bytes: 0, log_truncated: false };
+  #state: HostExec = {
+    id: '',
+    state: 'running',
+    argv: [],
+    stdin_open: false,
+    created_at: new Date().toISOString(),
+    log_bytes: 0,
+    log_truncated: false,
+  };
   #waiters: (() => void)[] = [];
   readonly #child: ChildProcess;
   readonly #maxLogBytes: number;
