@@ -20,3 +20,5 @@ EOF
 chmod 644 "$root/etc/machine-id" "$root/etc/hostname" "$root/etc/resolv.conf" "$root/etc/hosts"
 
 mkdir -p "$root/workspace"
+# vim-tiny is only known as vi.
+ln -s vim.tiny "$root/usr/bin/vim"
