@@ -18,6 +18,7 @@ import { execRoutes } from './exec-routes.ts';
 import { fileRoutes } from './file-routes.ts';
 import { HEALTH_PATH, hostRoutes } from './host-routes.ts';
 import { snapshotRoutes } from './snapshot-routes.ts';
+import { Upgrades } from './upgrades.ts';
 import { vmRoutes } from './vm-routes.ts';
 
 export type App = FastifyInstance<
@@ -85,5 +86,7 @@ export function createHttpServer(parts: HttpParts): App {
   chunkRoutes(app, parts);
   execRoutes(app, parts);
   fileRoutes(app, parts);
+  const upgrades = new Upgrades(parts);
+  upgrades.listen(app.server);
   return app;
 }
