@@ -100,7 +100,7 @@ export const Healthcheck = z
         path: absentIfNull(z.string().max(2_048).startsWith('/')),
       }),
     ),
-    exec: absentIfNull(Argv),
+    exec: absentIfNull(Argv.refine((argv) => argv.every((arg) => arg.trim() !== ''), 'must not hold a blank argument')),
     /** 0 or absent: the default. */
     interval_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
     timeout_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
@@ -130,8 +130,9 @@ export type Health = z.infer<typeof Health>;
 
 export const Expose = z.array(z.object({ port: z.number().int().min(1).max(65_535), as: absentIfNull(Label) })).max(64);
 
-/** What is put into it and done in it before it counts as running. */
+/** What is put into it and done in it before it counts as running. In the order in which it is checked. */
 const startupFields = {
+  healthcheck: absentIfNull(Healthcheck),
   /** Run as `sh -lc` after the files are there; its output is the exec `startup`. A failure or a timeout fails the create. */
   startup_script: absentIfNull(z.string().max(1_048_576)),
   /** 0 or absent: 30. Over 55 only with `wait: false`. */
@@ -139,7 +140,6 @@ const startupFields = {
   /** Absolute path to standard base64; checked in the order of the paths. */
   files: absentIfNull(z.record(z.string(), z.string())),
   expose: absentIfNull(Expose),
-  healthcheck: absentIfNull(Healthcheck),
   /** Ours. False: 202 at once with `provisioning`; `events` and `GET` tell the rest. Default true: 201 once it runs. */
   wait: absentIfNull(z.boolean()),
 };
@@ -213,13 +213,16 @@ export type Forks = z.infer<typeof Forks>;
 /** The environment's history, oldest first, as `GET /v1/environments/{id}/events` streams it. */
 export const EnvironmentEvent = z.object({
   id: z.string(),
-  event: z.literal('state'),
+  /** `health`: its verdict became another one; `state` is the environment's as ever. */
+  event: z.enum(['state', 'health']),
   vm_id: z.string(),
   state: EnvironmentState,
   url: z.string().optional(),
   error: z.string().optional(),
   /** With `running` after a restore in place: which snapshot it is now. Whatever was connected to it before is cut. */
   restored_from: z.string().optional(),
+  /** With `health`. */
+  health: Health.optional(),
   updated_at: Timestamp,
 });
 export type EnvironmentEvent = z.infer<typeof EnvironmentEvent>;
