@@ -3,21 +3,28 @@
  * AppErrors that name the host and never the token:
  * - the agent's own envelope as it is (400, 404, 409, 501, 502, 503 …), so that callers can act on the code;
  * - `unavailable` with isHostUnreachable when the agent cannot be reached, breaks the connection or does not answer in time;
- * - `internal` when it refuses our token or its answer is not what the protocol says.
+ * - `internal` when it refuses our token or its answer is not what the protocol says;
+ * - `invalid_argument` when a body that was to be sent failed before its end.
  */
 
 import http from 'node:http';
 import https from 'node:https';
-import { AppError, ErrorEnvelope } from '@fuse/contract';
+import { Readable } from 'node:stream';
+import { AppError } from '@fuse/contract';
 import type { ZodType } from 'zod';
+import {
+  type HostAddress,
+  openRequest,
+  readBounded,
+  refusal,
+  SourceError,
+  sendBody,
+  TOKEN_REFUSED,
+} from './host-request.ts';
+import { type Upgraded, upgrade } from './host-upgrade.ts';
 
-export interface HostAddress {
-  id: string;
-  url: string;
-  token: string | null;
-}
+export type { HostAddress } from './host-request.ts';
 
-const TOKEN_REFUSED = 'host_token_refused';
 export const isTokenRefused = (error: unknown): boolean =>
   error instanceof AppError && error.details?.reason === TOKEN_REFUSED;
 
@@ -27,28 +34,31 @@ export const isHostUnreachable = (error: unknown): boolean =>
   error instanceof AppError && error.code === 'unavailable' && error.details?.reason === HOST_UNREACHABLE;
 
 export interface HostCall {
-  method: 'GET' | 'PUT' | 'POST' | 'DELETE';
+  method: 'GET' | 'HEAD' | 'PUT' | 'POST' | 'DELETE';
   path: string;
+  /** A value, sent as JSON; or a Readable, whose bytes are sent as they come. It is read only as fast as the host takes it, and never destroyed. */
   body?: unknown;
-  /** Until the whole answer is here; for a stream, until its head is. */
+  headers?: http.OutgoingHttpHeaders;
+  /**
+   * Until the whole answer is here; for a stream, until its head is. While a Readable body is being sent no time counts:
+   * its source decides how long it may stand still.
+   */
   timeoutMs: number;
   signal?: AbortSignal | undefined;
 }
 
-const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** The agent closed a kept-alive connection just as we used it: nothing was processed, every call may be repeated. */
 const RACE_ERRORS = new Set(['ECONNRESET', 'EPIPE']);
 
 export class HostTransport implements AsyncDisposable {
   readonly #host: HostAddress;
-  readonly #base: URL;
   readonly #agent: http.Agent;
 
   constructor(host: HostAddress) {
     this.#host = host;
-    this.#base = new URL(host.url);
     const options = { keepAlive: true, keepAliveMsecs: 10_000, maxFreeSockets: 32, timeout: 0 };
-    this.#agent = this.#base.protocol === 'https:' ? new https.Agent(options) : new http.Agent(options);
+    const secure = new URL(host.url).protocol === 'https:';
+    this.#agent = secure ? new https.Agent(options) : new http.Agent(options);
   }
 
   async json<T extends ZodType>(call: HostCall, schema: T): Promise<ReturnType<T['parse']>> {
@@ -67,20 +77,32 @@ export class HostTransport implements AsyncDisposable {
   }
 
   #text(call: HostCall): Promise<string> {
-    return withTimeout(call, async (signal) => {
-      const response = await this.#send(call, signal);
-      return this.#guard(call, signal, () => readBounded(response));
+    return withTimeout(call, async (deadline) => {
+      const response = await this.#send(call, deadline);
+      return this.#guard(call, deadline.signal, () => readBounded(response));
     });
   }
 
-  /** The body, unread; destroy it to stop. */
+  /** The answer, its body unread; destroy it to stop. */
   stream(call: HostCall): Promise<http.IncomingMessage> {
-    return withTimeout(call, (signal) => this.#send(call, signal));
+    return withTimeout(call, (deadline) => this.#send(call, deadline));
   }
 
-  /** Resolves with a successful answer's head; `signal` also bounds reading its body. */
-  async #send(call: HostCall, signal: AbortSignal): Promise<http.IncomingMessage> {
+  /**
+   * Switches to `protocol`: a socket of the caller's own from then on, half-close included, with what came behind the 101 in `head`.
+   * The call's signal destroys it. An agent that does not switch says why, as everywhere.
+   */
+  upgrade(call: HostCall, protocol: string): Promise<Upgraded> {
+    return withTimeout(call, ({ signal }) =>
+      this.#guard(call, signal, () => upgrade(this.#host, { ...call, headers: call.headers ?? {}, signal }, protocol)),
+    );
+  }
+
+  /** Resolves with a successful answer's head; the deadline's signal also bounds reading its body. */
+  async #send(call: HostCall, deadline: Deadline): Promise<http.IncomingMessage> {
+    const { signal } = deadline;
     const response = await this.#guard(call, signal, async () => {
+      if (call.body instanceof Readable) return this.#sendStreamed(call, call.body, deadline);
       for (let attempt = 1; ; attempt += 1) {
         const { request, answer } = this.#start(call, signal);
         try {
@@ -93,52 +115,41 @@ export class HostTransport implements AsyncDisposable {
     });
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
-    throw await this.#guard(call, signal, async () => this.#refusal(status, await readBounded(response)));
+    throw await this.#guard(call, signal, async () => {
+      const error = refusal(this.#host, status, await readBounded(response));
+      if (call.body instanceof Readable) response.destroy(); // the host would read the rest of it
+      return error;
+    });
   }
 
   #start(call: HostCall, signal: AbortSignal) {
-    const path = `${this.#base.pathname.replace(/\/$/, '')}${call.path}`;
     const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
-    const headers: http.OutgoingHttpHeaders = { accept: 'application/json' };
-    if (this.#host.token !== null) headers.authorization = `Bearer ${this.#host.token}`;
-    if (body !== undefined)
-      Object.assign(headers, { 'content-type': 'application/json', 'content-length': body.length });
-    const client = this.#base.protocol === 'https:' ? https : http;
-    const url = new URL(this.#base);
-    const request = client.request({
-      protocol: url.protocol,
-      hostname: url.hostname.replace(/^\[|\]$/g, ''),
-      port: url.port,
-      path,
+    const about = body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length };
+    const headers = { ...call.headers, ...about };
+    const request = openRequest(this.#host, {
       method: call.method,
+      path: call.path,
       headers,
-      agent: this.#agent,
       signal,
+      agent: this.#agent,
     });
-    request.setNoDelay(true);
-    const answer = new Promise<http.IncomingMessage>((resolve, reject) => {
-      request.once('response', resolve);
-      request.on('error', reject);
-    });
+    const answer = answerOf(request);
     request.end(body);
     return { request, answer };
   }
 
-  #refusal(status: number, text: string): AppError {
-    if (status === 401 || status === 403)
-      return new AppError('internal', `host ${this.#host.id} refuses the token it is registered with`, {
-        details: { reason: TOKEN_REFUSED },
-      });
-    const parsed = ErrorEnvelope.safeParse(parseOrUndefined(text));
-    if (parsed.success) {
-      const { code, message, details, hint } = parsed.data.error;
-      return new AppError(code, message, {
-        status,
-        ...(details === undefined ? {} : { details }),
-        ...(hint === undefined ? {} : { hint }),
-      });
-    }
-    return new AppError('internal', `host ${this.#host.id} answered ${status}`, { cause: text.slice(0, 500) });
+  /** On a connection of its own: a body cannot be sent twice when a kept one turns out to be closed. */
+  async #sendStreamed(call: HostCall, body: Readable, deadline: Deadline): Promise<http.IncomingMessage> {
+    const { method, path } = call;
+    const { signal } = deadline;
+    // Kept alive in name: a host that refuses then closes nothing under what is still being sent.
+    const headers = { 'content-type': 'application/octet-stream', connection: 'keep-alive', ...call.headers };
+    const request = openRequest(this.#host, { method, path, headers, signal });
+    request.once('socket', (socket) => socket.once('connect', () => deadline.pause()));
+    request.once('finish', () => deadline.resume());
+    const answer = answerOf(request);
+    sendBody(body, request);
+    return answer;
   }
 
   /** Connection troubles become `unavailable`; the caller's own abort stays what it is. */
@@ -148,6 +159,8 @@ export class HostTransport implements AsyncDisposable {
     } catch (error) {
       if (call.signal?.aborted) throw call.signal.reason;
       if (error instanceof AppError) throw error;
+      if (error instanceof SourceError)
+        throw new AppError('invalid_argument', 'the upload ended before all of it was there', { cause: error });
       const late = signal.aborted;
       const what = late ? `did not answer within ${call.timeoutMs} ms` : 'cannot be reached';
       throw new AppError('unavailable', `host ${this.#host.id} ${what}`, {
@@ -163,35 +176,33 @@ export class HostTransport implements AsyncDisposable {
   }
 }
 
+function answerOf(request: http.ClientRequest): Promise<http.IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    request.once('response', resolve);
+    request.on('error', reject);
+  });
+}
+
+interface Deadline {
+  signal: AbortSignal;
+  pause(): void;
+  resume(): void;
+}
+
 /** The deadline is for `work` alone; afterwards the signal still follows the caller's. */
-async function withTimeout<T>(call: HostCall, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const deadline = new AbortController();
-  const timer = setTimeout(() => deadline.abort(new DOMException('deadline', 'TimeoutError')), call.timeoutMs);
+async function withTimeout<T>(call: HostCall, work: (deadline: Deadline) => Promise<T>): Promise<T> {
+  call.signal?.throwIfAborted();
+  const late = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const pause = () => clearTimeout(timer);
+  const resume = () => {
+    timer = setTimeout(() => late.abort(new DOMException('deadline', 'TimeoutError')), call.timeoutMs);
+  };
+  resume();
   try {
-    return await work(call.signal === undefined ? deadline.signal : AbortSignal.any([deadline.signal, call.signal]));
+    const signal = call.signal === undefined ? late.signal : AbortSignal.any([late.signal, call.signal]);
+    return await work({ signal, pause, resume });
   } finally {
     clearTimeout(timer);
-  }
-}
-
-async function readBounded(response: http.IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of response) {
-    size += chunk.length;
-    if (size > MAX_ANSWER_BYTES) {
-      response.destroy();
-      throw new AppError('internal', `a host's answer is over ${MAX_ANSWER_BYTES} bytes`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString('utf8');
-}
-
-function parseOrUndefined(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
   }
 }
