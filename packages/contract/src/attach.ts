@@ -16,6 +16,9 @@
  *
  *   POST /v1/environments/{id}/tickets TicketRequest -> 201 Ticket. One WebSocket may be opened with it by `?ticket=`, without any other credential,
  *     within its lifetime, for what it is for. It is stored hashed, and gone once used.
+ *
+ *   How a WebSocket is closed by the server: `webSocketClose`. An error that comes after the 101: 4000 + the status that its answer would have had, and
+ *   `code: message` as the reason. A raw upgrade says nothing: it ends, after the exit frame or without one.
  */
 import { z } from 'zod';
 import { ExecId, TerminalSize, UserName } from './exec.ts';
@@ -29,6 +32,22 @@ export const DEFAULT_SCROLLBACK_BYTES = 262_144;
 export const MAX_SCROLLBACK_BYTES = 4_194_304;
 export const TICKET_DEFAULT_SECONDS = 30;
 export const TICKET_MAX_SECONDS = 300;
+
+export const webSocketClose = {
+  /** The exit was told, or both directions of a tunnel have ended. */
+  done: 1000,
+  /** The environment is paused or destroyed, as the reason says. */
+  gone: 1001,
+  /** A text message where there is none. */
+  notBinary: 1003,
+  /** A frame that cannot be read. */
+  badFrame: 1008,
+  tooBig: 1009,
+  /** The VM, or the connection to its port, was lost: no exit comes. */
+  lost: 1011,
+  /** The server stops; another one goes on with what there is. */
+  restart: 1012,
+} as const;
 
 export const AttachOptions = z.object({
   session: ExecId.optional(),
