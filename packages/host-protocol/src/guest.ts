@@ -28,8 +28,10 @@
  *   POST   /v1/execs/{id}/signal GuestSignal    -> 204, also when it has ended. `tree`: every process of its cgroup
  *   GET    /v1/processes                 -> 200 ListProcesses (contract), at most 4 096
  *   POST   /v1/processes/{pid}/signal GuestSignal -> 204 | 404; the agent itself (pid 1) and kernel threads are 409. `tree`: it and its descendants
- *   POST   /v1/tunnels?port=N            full duplex raw bytes to 127.0.0.1:N, or [::1]:N when that refuses. 200 once connected, 409 details.reason=connection_refused.
- *          The end of the request's body half-closes towards the server, its end ends the response; a reset of the stream is an abort of the connection
+ *   POST   /v1/tunnels?port=N            full duplex to 127.0.0.1:N, or [::1]:N when that refuses. 200 once connected, 409 details.reason=connection_refused or too_many_tunnels.
+ *          The request is raw bytes, its end half-closes towards the server. The response is frames: stdout* with the server's bytes, then an empty stdinEnd when the
+ *          server has ended its side (Go's HTTP/2 cannot end a response and read on, so the half-close is told in it). The response ends once both sides have ended;
+ *          a reset of the stream is an abort of the connection, either way
  *   PUT    /v1/healthcheck Healthcheck   -> 204; replaces an earlier one and begins with `starting`. DELETE -> 204
  *   GET    /v1/healthcheck               -> 200 GuestHealthcheck | 404 when there is none
  *   GET    /v1/execs                     -> 200 {execs: GuestExecStatus[]}
