@@ -27,9 +27,11 @@ export interface JsonCall<T extends z.ZodType> extends Call {
   body?: unknown;
   /** Of the answer; absent: it has no body. */
   schema?: T;
+  /** How often it is made at most when the channel is cut; 1 where doing it twice is not doing it once. */
+  attempts?: number;
 }
 
-/** For calls where doing it twice is doing it once: one that a reconnecting channel cut is made again within its deadline. */
+/** One that a reconnecting channel cut is made again within its deadline. */
 export async function callJson<T extends z.ZodType>(channel: GuestChannel, call: JsonCall<T>): Promise<z.output<T>> {
   return answered(channel, call, async (signal) => {
     for (let attempt = 1; ; attempt++) {
@@ -39,7 +41,7 @@ export async function callJson<T extends z.ZodType>(channel: GuestChannel, call:
       } catch (error) {
         signal.throwIfAborted();
         if (error instanceof AppError) throw error;
-        if (attempt === MAX_ATTEMPTS) throw await channel.meaning(call.what, error);
+        if (attempt >= (call.attempts ?? MAX_ATTEMPTS)) throw await channel.meaning(call.what, error);
       }
     }
   });

@@ -1,6 +1,7 @@
 /** The Guest of a VMM, over its channel. */
 
 import type { Readable } from 'node:stream';
+import type { FileOperation, FileRequest, FileResponse, Healthcheck, TarIn } from '@fuse/contract';
 import {
   type ExecSpec,
   GuestExecStatus,
@@ -8,6 +9,7 @@ import {
   type GuestGlobRequest,
   GuestGlobResult,
   GuestHealth,
+  type GuestHealthcheck,
   type GuestIdentity,
   GuestIdentityConfirmed,
 } from '@fuse/host-protocol';
@@ -16,8 +18,13 @@ import type { Vmm } from '../vmm/driver.ts';
 import { callJson } from './call.ts';
 import { GuestChannel } from './channel.ts';
 import { openExec } from './exec-conversation.ts';
-import { type FileToWrite, readGuestFile, writeGuestFile } from './file-transfer.ts';
-import type { ExecConversation, Guest } from './guest.ts';
+import { guestFileOperation } from './file-operations.ts';
+import { type FileHead, type FileToWrite, openGuestFile, readGuestFile, writeGuestFile } from './file-transfer.ts';
+import type { ExecConversation, Guest, GuestTunnel } from './guest.ts';
+import { putHealthcheck, readHealthcheck } from './healthcheck.ts';
+import { extractGuestTar, openGuestTar } from './tar-transfer.ts';
+import { openTunnel } from './tunnel.ts';
+import { watchGuestFiles } from './watch.ts';
 
 /** Long enough for a cold boot on a busy machine. */
 const FIRST_ANSWER_MS = 60_000;
@@ -98,6 +105,46 @@ class GuestClient implements Guest {
 
   readFile(path: string, signal?: AbortSignal): Promise<{ sizeBytes: number; body: Readable }> {
     return readGuestFile(this.#channel, path, signal);
+  }
+
+  openFile(query: URLSearchParams, signal?: AbortSignal): Promise<{ head: FileHead; body: Readable }> {
+    return openGuestFile(this.#channel, query, signal);
+  }
+
+  putFile(query: URLSearchParams, body: Readable | Uint8Array, signal?: AbortSignal): Promise<GuestFileWritten> {
+    return writeGuestFile(this.#channel, query, body, signal);
+  }
+
+  openTar(query: URLSearchParams, signal?: AbortSignal): Promise<Readable> {
+    return openGuestTar(this.#channel, query, signal);
+  }
+
+  extractTar(query: URLSearchParams, body: Readable | Uint8Array, signal?: AbortSignal): Promise<TarIn> {
+    return extractGuestTar(this.#channel, query, body, signal);
+  }
+
+  watchFiles(query: URLSearchParams, signal?: AbortSignal): Promise<Readable> {
+    return watchGuestFiles(this.#channel, query, signal);
+  }
+
+  fileOperation<Name extends FileOperation>(
+    name: Name,
+    request: FileRequest<Name>,
+    signal?: AbortSignal,
+  ): Promise<FileResponse<Name>> {
+    return guestFileOperation(this.#channel, name, request, signal);
+  }
+
+  tunnel(port: number, signal?: AbortSignal): Promise<GuestTunnel> {
+    return openTunnel(this.#channel, port, signal);
+  }
+
+  putHealthcheck(healthcheck: Healthcheck, signal?: AbortSignal): Promise<void> {
+    return putHealthcheck(this.#channel, healthcheck, signal);
+  }
+
+  healthcheck(signal?: AbortSignal): Promise<GuestHealthcheck | undefined> {
+    return readHealthcheck(this.#channel, signal);
   }
 
   glob(request: GuestGlobRequest, signal?: AbortSignal): Promise<GuestGlobResult> {

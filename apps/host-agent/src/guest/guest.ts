@@ -4,6 +4,7 @@
  */
 
 import type { Readable } from 'node:stream';
+import type { FileOperation, FileRequest, FileResponse, Healthcheck, TarIn } from '@fuse/contract';
 import type {
   ExecSpec,
   GuestExecStatus,
@@ -11,9 +12,11 @@ import type {
   GuestGlobRequest,
   GuestGlobResult,
   GuestHealth,
+  GuestHealthcheck,
   GuestIdentity,
   GuestIdentityConfirmed,
 } from '@fuse/host-protocol';
+import type { FileHead } from './file-transfer.ts';
 
 /** One duplex conversation with an exec; when the channel is cut, `frames` fails and a new `exec()` call goes on from an offset. */
 export interface ExecConversation {
@@ -26,6 +29,16 @@ export interface ExecConversation {
   endStdin(): void;
   signal(name: string): void;
   close(): void;
+}
+
+/** One connection to a TCP server in the guest; each way ends for itself. */
+export interface GuestTunnel {
+  /** To the server's end of it, or an error when it was cut. */
+  bytes: AsyncIterable<Uint8Array>;
+  /** Resolves when the guest has room for more; false once it takes none. */
+  write(chunk: Uint8Array): Promise<boolean>;
+  end(): void;
+  abort(): void;
 }
 
 export interface Guest extends AsyncDisposable {
@@ -44,6 +57,23 @@ export interface Guest extends AsyncDisposable {
   ): Promise<GuestFileWritten>;
   /** `not_found`, or `conflict` when it is no regular file. The stream fails when fewer bytes than `sizeBytes` come. */
   readFile(path: string, signal?: AbortSignal): Promise<{ sizeBytes: number; body: Readable }>;
+  /** As the protocol's query says, which the guest checks. Body: to be read, or destroyed; it fails unless all of it came. */
+  openFile(query: URLSearchParams, signal?: AbortSignal): Promise<{ head: FileHead; body: Readable }>;
+  putFile(query: URLSearchParams, body: Readable | Uint8Array, signal?: AbortSignal): Promise<GuestFileWritten>;
+  openTar(query: URLSearchParams, signal?: AbortSignal): Promise<Readable>;
+  extractTar(query: URLSearchParams, body: Readable | Uint8Array, signal?: AbortSignal): Promise<TarIn>;
+  /** Lines of WatchEvent. */
+  watchFiles(query: URLSearchParams, signal?: AbortSignal): Promise<Readable>;
+  fileOperation<Name extends FileOperation>(
+    name: Name,
+    request: FileRequest<Name>,
+    signal?: AbortSignal,
+  ): Promise<FileResponse<Name>>;
+  /** `conflict` with details.reason=connection_refused when nothing listens there. */
+  tunnel(port: number, signal?: AbortSignal): Promise<GuestTunnel>;
+  putHealthcheck(healthcheck: Healthcheck, signal?: AbortSignal): Promise<void>;
+  /** Undefined when it has none. */
+  healthcheck(signal?: AbortSignal): Promise<GuestHealthcheck | undefined>;
   glob(request: GuestGlobRequest, signal?: AbortSignal): Promise<GuestGlobResult>;
   sync(signal?: AbortSignal): Promise<void>;
   /** Flushes and freezes the writable file system: what writes to it waits. It thaws by itself `deadlineMs` (at most 60 000) after the call. */
