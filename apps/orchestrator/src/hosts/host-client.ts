@@ -35,6 +35,7 @@ import {
   type TakeSnapshot,
 } from '@fuse/host-protocol';
 import { z } from 'zod';
+import { HostExecs } from './host-execs.ts';
 import { type HostAddress, HostTransport } from './host-transport.ts';
 import type { Upgraded } from './host-upgrade.ts';
 
@@ -62,7 +63,7 @@ const Images = z.object({ images: z.array(HostImage) });
 const Vms = z.object({ vms: z.array(HostVm) });
 const Snapshots = z.object({ snapshots: z.array(HostSnapshot) });
 const DeletedSnapshot = z.object({ deleted: z.boolean(), freed_bytes: z.number() });
-const Destroyed = z.object({ destroyed: z.boolean(), destroy_ms: z.number() });
+const Destroyed = z.object({ destroyed: z.boolean(), destroy_ms: z.number(), archived: z.boolean().default(false) });
 const Written = z.object({
   files: z.array(z.object({ path: z.string(), size_bytes: z.number(), sha256: z.string() })),
 });
@@ -88,9 +89,11 @@ const uploadCall = (path: string, { query, body, sizeBytes, signal }: GuestUploa
 
 export class HostClient implements AsyncDisposable {
   readonly #transport: HostTransport;
+  readonly execs: HostExecs;
 
   constructor(host: HostAddress) {
     this.#transport = new HostTransport(host);
+    this.execs = new HostExecs(this.#transport);
   }
 
   capacity(signal?: AbortSignal): Promise<HostCapacityReport> {
@@ -121,9 +124,14 @@ export class HostClient implements AsyncDisposable {
     return this.#transport.json({ method: 'PUT', path: `/v1/vms/${vmId}`, body, timeoutMs: CREATE_MS, signal }, HostVm);
   }
 
-  destroyVm(vmId: string, signal?: AbortSignal): Promise<{ destroyed: boolean; destroy_ms: number }> {
+  /** With an archive key, what its commands were and wrote becomes that object first; `archived` says whether there is one. */
+  destroyVm(
+    vmId: string,
+    { archiveKey, signal }: { archiveKey?: string | undefined; signal?: AbortSignal } = {},
+  ): Promise<z.infer<typeof Destroyed>> {
+    const query = archiveKey === undefined ? '' : `?archive_key=${encodeURIComponent(archiveKey)}`;
     return this.#transport.json(
-      { method: 'DELETE', path: `/v1/vms/${vmId}`, timeoutMs: DESTROY_MS, signal },
+      { method: 'DELETE', path: `/v1/vms/${vmId}${query}`, timeoutMs: DESTROY_MS, signal },
       Destroyed,
     );
   }

@@ -9,15 +9,18 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, matchesGlob, relative } from 'node:path';
+import type { Duplex, Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { AppError, toEnvelope } from '@fuse/contract';
+import { AppError, type ExecStdin, HEARTBEAT_MS, type ListProcesses, toEnvelope } from '@fuse/contract';
 import {
   type CollectedOutputs,
   CollectOutputs,
   CreateVm,
   ExportSnapshot,
   GuestFiles,
+  GuestSignal,
   type HostCapacityReport,
+  type HostExec,
   type HostExecResult,
   type HostImage,
   type HostVm,
@@ -25,7 +28,9 @@ import {
   StartExec,
 } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
-import { TestHostExec, total } from './test-host-exec.ts';
+import { archiveExecs } from './test-host-archive.ts';
+import { connectExec, logStart, pumpLog, tunnel } from './test-host-connect.ts';
+import { TestHostExec } from './test-host-exec.ts';
 import { TestHostSnapshots } from './test-host-snapshots.ts';
 
 interface TestVm {
@@ -43,7 +48,17 @@ export interface TestHostOptions {
 }
 
 type Answer = { status: number; body?: unknown } | 'streamed';
-type Call = { method: string; path: string; query: URLSearchParams; body: unknown; response: ServerResponse };
+type Call = {
+  method: string;
+  path: string;
+  query: URLSearchParams;
+  body: unknown;
+  /** Its body is not read yet where it is a stream. */
+  request: IncomingMessage;
+  response: ServerResponse;
+};
+
+const isStdin = (path: string): boolean => /^\/v1\/vms\/[^/]+\/execs\/[^/]+\/stdin$/.test(path);
 
 export class TestHost implements AsyncDisposable {
   readonly vms = new Map<string, TestVm>();
@@ -51,7 +66,7 @@ export class TestHost implements AsyncDisposable {
   readonly token: string;
   images: HostImage[];
   /** Awaited before a call is handled; may throw an AppError (the answer) or destroy the connection. */
-  before: (call: { method: string; path: string }, response: ServerResponse) => Promise<void> | void = () => {};
+  before: (call: { method: string; path: string }, response: Writable) => Promise<void> | void = () => {};
   /** Awaited after a call was handled, before it is answered. */
   after: (call: { method: string; path: string }, response: ServerResponse) => Promise<void> | void = () => {};
   /** How often each exec id was really started. */
@@ -65,10 +80,17 @@ export class TestHost implements AsyncDisposable {
   readonly damaged = new Set<string>();
   /** Restores in place that were really done. */
   restored = 0;
+  /** Of followed logs and connections. */
+  heartbeatMs = HEARTBEAT_MS;
+  /** Asked when a log is answered: it is cut after so many bytes. */
+  cutLogAfter: () => number = () => Number.POSITIVE_INFINITY;
+  /** As with an object store that cannot be reached. */
+  failArchives = false;
   url = '';
   readonly snapshots: TestHostSnapshots;
   readonly #creating = new Map<string, Promise<Answer>>();
   readonly #objectStore: ObjectStore | undefined;
+  readonly #upgraded = new Set<Duplex>();
   #server: Server | undefined;
 
   private constructor(options: TestHostOptions) {
@@ -100,6 +122,7 @@ export class TestHost implements AsyncDisposable {
   async listen(): Promise<void> {
     const port = this.url === '' ? 0 : Number(new URL(this.url).port);
     const server = createServer((request, response) => void this.#serve(request, response));
+    server.on('upgrade', (request, socket, head) => void this.#upgrade(request, socket, head));
     server.keepAliveTimeout = 200; // shorter than the client's: it must live with connections closed under it
     await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
     this.#server = server;
@@ -110,6 +133,7 @@ export class TestHost implements AsyncDisposable {
   async stop(): Promise<void> {
     const server = this.#server;
     server?.closeAllConnections();
+    for (const socket of this.#upgraded) socket.destroy();
     await new Promise<void>((resolve) => (server === undefined ? resolve() : server.close(() => resolve())));
   }
 
@@ -127,19 +151,48 @@ export class TestHost implements AsyncDisposable {
     const call = { method: request.method ?? '', path: url.pathname, query: url.searchParams };
     let answer: Answer;
     try {
-      const bytes = await buffer(request);
+      const bytes = isStdin(call.path) ? Buffer.alloc(0) : await buffer(request);
       const body: unknown = bytes.length === 0 ? undefined : JSON.parse(bytes.toString('utf8'));
       if (request.headers.authorization !== `Bearer ${this.token}`) throw new AppError('unauthorized', 'invalid token');
       await this.before(call, response);
-      answer = await this.#handle({ ...call, body, response });
+      answer = await this.#handle({ ...call, body, request, response });
       await this.after(call, response);
     } catch (error) {
       const known = error instanceof AppError ? error : new AppError('internal', String(error), { cause: error });
       answer = { status: known.status, body: toEnvelope(known) };
     }
     if (answer === 'streamed' || response.destroyed) return;
+    if (!request.complete) response.setHeader('connection', 'close');
     response.writeHead(answer.status, { 'content-type': 'application/json' });
     response.end(answer.body === undefined ? undefined : JSON.stringify(answer.body));
+  }
+
+  async #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    socket.on('error', () => {});
+    this.#upgraded.add(socket);
+    socket.once('close', () => this.#upgraded.delete(socket));
+    const url = new URL(request.url ?? '/', 'http://host');
+    try {
+      if (request.headers.authorization !== `Bearer ${this.token}`) throw new AppError('unauthorized', 'invalid token');
+      await this.before({ method: 'GET', path: url.pathname }, socket);
+      const [, , noun, id = '', what, which = '', more] = url.pathname.split('/');
+      const found = noun === 'vms' ? this.vms.get(id) : undefined;
+      if (found === undefined) throw new AppError('not_found', `no VM ${id}`);
+      const exec = found.execs.get(which);
+      if (what === 'ports' && more === 'connect') {
+        if (found.vm.state === 'dead') throw new AppError('vm_lost', found.vm.error ?? 'it died');
+        return await tunnel(Number(which), socket, head);
+      }
+      if (what !== 'execs' || more !== 'connect' || exec === undefined)
+        throw new AppError('not_found', `no exec ${which}`);
+      await connectExec(exec, socket, head, { query: url.searchParams, heartbeatMs: this.heartbeatMs });
+    } catch (error) {
+      const known = error instanceof AppError ? error : new AppError('internal', String(error), { cause: error });
+      const body = JSON.stringify(toEnvelope(known));
+      socket.end(
+        `HTTP/1.1 ${known.status} Refused\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+      );
+    }
   }
 
   async #handle(call: Call): Promise<Answer> {
@@ -164,11 +217,12 @@ export class TestHost implements AsyncDisposable {
     if (what === 'files') return this.#putFiles(found, GuestFiles.parse(call.body));
     if (what === 'outputs') return this.#collect(found, CollectOutputs.parse(call.body));
     if (what === 'execs') return this.#exec(call, found, execId, more);
+    if (what === 'processes') return this.#processes(call, found, Number(execId));
     throw new AppError('route_not_found', `no such route: ${call.path}`);
   }
 
   async #vm(call: Call, id: string): Promise<Answer> {
-    if (call.method === 'DELETE') return this.#destroy(id);
+    if (call.method === 'DELETE') return this.#destroy(id, call.query.get('archive_key'));
     if (call.method === 'GET') {
       const known = this.vms.get(id);
       if (known === undefined) throw new AppError('not_found', `no VM ${id}`);
@@ -179,13 +233,20 @@ export class TestHost implements AsyncDisposable {
     return creating.finally(() => this.#creating.delete(id));
   }
 
-  async #destroy(id: string): Promise<Answer> {
+  async #destroy(id: string, archiveKey: string | null): Promise<Answer> {
     await this.#creating.get(id)?.catch(() => {}); // what is being made is destroyed once it is there
     const known = this.vms.get(id);
-    this.vms.delete(id);
     for (const exec of known?.execs.values() ?? []) exec.lose('destroyed');
+    const archived = archiveKey !== null && known !== undefined && (await this.#archive(archiveKey, known));
+    this.vms.delete(id);
     if (known !== undefined) await rm(known.root, { recursive: true, force: true });
-    return { status: 200, body: { destroyed: known !== undefined, destroy_ms: 1 } };
+    return { status: 200, body: { destroyed: known !== undefined, destroy_ms: 1, archived } };
+  }
+
+  async #archive(key: string, { execs }: TestVm): Promise<boolean> {
+    if (this.failArchives || this.#objectStore === undefined || execs.size === 0) return false;
+    await this.#objectStore.put(key, archiveExecs([...execs.values()]));
+    return true;
   }
 
   async #create(id: string, body: CreateVm): Promise<Answer> {
@@ -271,32 +332,60 @@ export class TestHost implements AsyncDisposable {
   }
 
   async #exec(call: Call, vm: TestVm, execId: string, more: string | undefined): Promise<Answer> {
+    if (execId === '') return { status: 200, body: { execs: [...vm.execs.values()].map(({ status }) => status) } };
     const known = vm.execs.get(execId);
-    if (call.method === 'PUT') return this.#startExec(vm, execId, known, StartExec.parse(call.body));
+    if (call.method === 'PUT') return this.#startExec(vm, execId, known, call);
     if (call.method === 'DELETE') {
       known?.kill();
       return { status: 204 };
     }
     if (known === undefined) throw new AppError('not_found', `no exec ${execId}`);
+    if (call.method === 'POST' && vm.vm.state === 'dead') throw new AppError('vm_lost', vm.vm.error ?? 'it died');
+    if (more === 'stdin') return { status: 200, body: await writeStdin(known, call) };
+    if (more === 'signal') {
+      known.signal(GuestSignal.parse(call.body));
+      return { status: 204 };
+    }
     if (more === 'result') return execResult(known, Number(call.query.get('limit')));
     if (more === 'log') {
-      await streamLog(known, call);
+      await streamLog(known, call, { heartbeatMs: this.heartbeatMs, cutAfter: this.cutLogAfter() });
       return 'streamed';
     }
-    const until = performance.now() + Number(call.query.get('wait_ms') ?? 0);
-    while (known.status.state === 'running' && performance.now() < until && !call.response.destroyed)
-      await known.changed(Math.min(until - performance.now(), 100));
+    await untilEnd(known, call);
     return { status: 200, body: known.status };
   }
 
-  async #startExec(vm: TestVm, execId: string, known: TestHostExec | undefined, spec: StartExec): Promise<Answer> {
-    if (known !== undefined) return { status: 200, body: known.status };
+  #processes({ method, body }: Call, { execs }: TestVm, pid: number): Answer {
+    const running = [...execs.values()].filter(({ status }) => status.state === 'running');
+    if (method === 'POST') {
+      const found = running.find((exec) => exec.pid === pid);
+      if (found === undefined) throw new AppError('not_found', `no process ${pid}`);
+      found.signal(GuestSignal.parse(body));
+      return { status: 204 };
+    }
+    const processes = running.map((exec) => ({
+      pid: exec.pid,
+      ppid: 1,
+      command: exec.status.argv,
+      user: 'root',
+      state: 'S',
+      started_at: exec.status.created_at,
+      cpu_seconds: 0,
+      memory_bytes: 1_000_000,
+      exec_id: exec.id,
+    }));
+    return { status: 200, body: { processes, truncated: false } satisfies ListProcesses };
+  }
+
+  async #startExec(vm: TestVm, execId: string, known: TestHostExec | undefined, call: Call): Promise<Answer> {
+    const spec = StartExec.parse(call.body);
+    if (known !== undefined) return { status: 200, body: await waitedFor(known, call) };
     if (vm.vm.state === 'dead') throw new AppError('vm_lost', vm.vm.error ?? 'it died');
     const stdin = spec.stdin_object_key === undefined ? undefined : await this.#object(spec.stdin_object_key);
     const exec = await TestHostExec.start({ id: execId, root: vm.root, env: vm.env, stdin }, spec);
     this.started.set(execId, (this.started.get(execId) ?? 0) + 1);
     vm.execs.set(execId, exec);
-    return { status: 201, body: exec.status };
+    return { status: 201, body: await waitedFor(exec, call) };
   }
 
   async #collect({ root, execs }: TestVm, request: CollectOutputs): Promise<Answer> {
@@ -338,30 +427,68 @@ const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).dig
 
 function execResult(exec: TestHostExec, limit: number): Answer {
   if (exec.status.state === 'running') throw new AppError('conflict', 'still running');
-  const head = (chunks: Buffer[]) => Buffer.concat(chunks).subarray(0, limit).toString('base64');
-  const body: HostExecResult = {
-    exec: exec.status,
-    stdout_base64: head(exec.stdout),
-    stderr_base64: head(exec.stderr),
-    truncated: total(exec.stdout) > limit || total(exec.stderr) > limit,
-  };
-  return { status: 200, body };
+  return { status: 200, body: { exec: exec.status, ...headsOf(exec, limit) } satisfies HostExecResult };
 }
 
-async function streamLog(exec: TestHostExec, { query, response }: Call): Promise<void> {
-  let offset = Number(query.get('offset') ?? 0);
-  response.writeHead(200, { 'content-type': 'application/octet-stream' });
+function headsOf(exec: TestHostExec, limit: number): Omit<HostExecResult, 'exec'> {
+  const head = (chunks: Buffer[]) => Buffer.concat(chunks).subarray(0, limit).toString('base64');
+  return {
+    stdout_base64: head(exec.stdout),
+    stderr_base64: head(exec.stderr),
+    truncated: exec.bytes.stdout > limit || exec.bytes.stderr > limit,
+  };
+}
+
+async function untilEnd(exec: TestHostExec, { query, response }: Call): Promise<void> {
+  const until = performance.now() + Number(query.get('wait_ms') ?? 0);
+  while (exec.status.state === 'running' && performance.now() < until && !response.destroyed)
+    await exec.changed(Math.min(until - performance.now(), 100));
+}
+
+async function waitedFor(exec: TestHostExec, call: Call): Promise<HostExec> {
+  await untilEnd(exec, call);
+  const withResult = exec.status.state === 'exited' && call.query.has('wait_ms');
+  return withResult
+    ? { ...exec.status, result: headsOf(exec, Number(call.query.get('limit') ?? 1_048_576)) }
+    : exec.status;
+}
+
+async function writeStdin(exec: TestHostExec, { request, query }: Call): Promise<ExecStdin> {
+  const offset = query.get('offset');
+  const order = { ...(offset === null ? {} : { offset: Number(offset) }), end: query.get('end') === '1' };
+  return exec.writeStdin(request.iterator({ destroyOnReturn: false }), order);
+}
+
+async function streamLog(
+  exec: TestHostExec,
+  { query, response }: Call,
+  { heartbeatMs, cutAfter }: { heartbeatMs: number; cutAfter: number },
+): Promise<void> {
+  const offset = logStart(exec, query);
+  response.writeHead(200, { 'content-type': 'application/octet-stream', 'fuse-log-offset': String(offset) });
   response.flushHeaders();
-  for (;;) {
-    const ended = exec.status.state !== 'running';
-    const bytes = Buffer.concat(exec.frames).subarray(offset);
-    offset += bytes.length;
-    if (bytes.length > 0) response.write(bytes);
-    if (response.destroyed) return;
-    if (ended || query.get('follow') !== '1') break;
-    await exec.changed(100);
-  }
+  const sink = Number.isFinite(cutAfter) ? cutting(response, cutAfter) : response;
+  const isWhole = await pumpLog(exec, sink, {
+    offset,
+    follow: query.get('follow') === '1',
+    heartbeatMs: query.get('heartbeat') === '1' ? heartbeatMs : Number.POSITIVE_INFINITY,
+    isGone: () => response.destroyed,
+  });
   // A lost exec's log is cut, not ended.
-  if (exec.status.state === 'lost') response.destroy();
-  else response.end();
+  if (isWhole) response.end();
+  else response.destroy();
+}
+
+/** Takes so many bytes, then the connection is gone. */
+function cutting(response: ServerResponse, bytes: number): NodeJS.WritableStream {
+  let left = bytes;
+  const write = (piece: Uint8Array) => {
+    const rest = left;
+    left -= piece.length;
+    if (left > 0) return response.write(piece);
+    if (rest > 0) response.write(piece.subarray(0, rest), () => response.destroy());
+    else response.destroy();
+    return false;
+  };
+  return new Proxy(response, { get: (target, name) => (name === 'write' ? write : Reflect.get(target, name)) });
 }
