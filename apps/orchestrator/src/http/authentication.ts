@@ -39,8 +39,11 @@ export function installAuthentication(app: App, masterToken: string | undefined)
     const { auth = 'any', probe } = request.routeOptions.config;
     if (request.is404 || probe === true || auth === 'none') return;
     request.caller = authenticate(request.headers.authorization, masterToken);
-    // Not `forbidden`: published clients look for this code.
-    if (auth === 'master' && !request.caller.isMaster)
-      throw new AppError('unauthorized', 'this route needs the master token', { status: 403 });
+    if (auth === 'master') requireMaster(request.caller);
   });
+}
+
+/** Not `forbidden`: published clients look for this code. */
+export function requireMaster(caller: Caller): void {
+  if (!caller.isMaster) throw new AppError('unauthorized', 'this route needs the master token', { status: 403 });
 }

@@ -7,7 +7,7 @@ import { toJsonLine } from './response-headers.ts';
 import { RouteTable } from './route-table.ts';
 
 /** For the log and the metrics: nobody reads it. */
-const CLIENT_CLOSED_REQUEST = 499;
+export const CLIENT_CLOSED_REQUEST = 499;
 
 export function installErrors(app: App): void {
   const routes = new RouteTable();
@@ -37,10 +37,11 @@ export function installErrors(app: App): void {
 }
 
 /** Streams wrap the reason of their signal. */
-const isClientGone = (error: unknown): boolean =>
+export const isClientGone = (error: unknown): boolean =>
   error instanceof ClientGone || (error instanceof Error && error.cause instanceof ClientGone);
 
-function toAppError(error: unknown): AppError | undefined {
+/** What the caller is told; undefined: nothing but `internal error`. */
+export function toAppError(error: unknown): AppError | undefined {
   if (error instanceof AppError) {
     // The store's and the host's inner workings are not the caller's business; the message of `internal` is for the log.
     return error.code === 'internal' ? undefined : error;

@@ -16,6 +16,7 @@ import { installMetrics, type Metrics } from './metrics.ts';
 import { installRequestLog } from './request-log.ts';
 import { chooseRequestId, installResponseHeaders, setResponseHeaders } from './response-headers.ts';
 import { answerUnreadable } from './unreadable-requests.ts';
+import { installUpgrades } from './upgrades.ts';
 import { installValidation } from './validation.ts';
 
 export type App = FastifyInstance<
@@ -72,6 +73,7 @@ export function createHttpServer({ version, masterToken, log, metrics, registerR
   installValidation(app);
   installErrors(app);
   installAuthentication(app, masterToken);
+  installUpgrades(app, { version, masterToken, log, metrics });
   registerRoutes(app);
   return app;
 }

@@ -7,6 +7,8 @@ export interface Metrics {
   requests: Counter<'route' | 'method' | 'code'>;
   requestSeconds: Histogram<'route' | 'method'>;
   requestsInFlight: Gauge;
+  connectionsOpen: Gauge<'route'>;
+  connectionBytes: Counter<'route' | 'direction'>;
 }
 
 export function createMetrics(): Metrics {
@@ -31,6 +33,18 @@ export function createMetrics(): Metrics {
     requestsInFlight: new Gauge({
       name: 'orchestrator_http_requests_in_flight',
       help: 'HTTP requests not answered yet',
+      registers,
+    }),
+    connectionsOpen: new Gauge({
+      name: 'orchestrator_connections_open',
+      help: 'Terminals, execs and tunnels that are connected',
+      labelNames: ['route'],
+      registers,
+    }),
+    connectionBytes: new Counter({
+      name: 'orchestrator_connection_bytes_total',
+      help: 'Bytes received from and sent to clients of ended connections',
+      labelNames: ['route', 'direction'],
       registers,
     }),
   };
