@@ -78,7 +78,9 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       hostStaleMs: HOST_STALE_MS,
       startLeaseMs: config.takeoverMs,
       hostRetryMs: HOST_RETRY_MS,
+      publicAddress: () => config.publicAddress ?? listensAt,
     };
+    let listensAt = ''; // known before the first request is answered
     const environments = new EnvironmentService(environmentContext);
     const snapshots = new SnapshotService({ ...environmentContext, objectStore });
     const reconciler = disposables.add(
@@ -176,12 +178,13 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
     if (deps.localHost !== undefined) await hosts.refresh(deps.localHost);
     await listen(http, config.listen);
+    const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
+    listensAt = new URL(url).host;
     reconciler.start();
     collector.start();
     chunkCollector.start();
     await exporter.start();
     await worker.start();
-    const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
     if (config.masterToken === undefined) log.warn('no ORCH_AUTH_TOKEN: every caller is the master');
     log.info({ url, owner, cluster: cluster.tag, database: db.kind }, 'orchestrator ready');
     return {

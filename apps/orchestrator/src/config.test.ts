@@ -14,6 +14,7 @@ describe('configuration', () => {
       vmPrefix: 'fuse-',
       placementPolicy: 'spread',
       publicUrl: undefined,
+      publicAddress: undefined,
       shutdownTimeoutMs: 30_000,
       version: expect.stringMatching(/^\d+\.\d+\.\d+/),
     });

@@ -20,6 +20,8 @@ export interface OrchestratorConfig {
   placementPolicy: PlacementPolicy;
   /** Where clients reach us, for URLs that we hand out; undefined: as the request's Host header says. */
   publicUrl: string | undefined;
+  /** As bare host:port, in `endpoints` of environments; undefined: that of `publicUrl`, else where we listen. */
+  publicAddress: string | undefined;
   shutdownTimeoutMs: number;
   /** How long what a replica drives waits for it once it is gone: the length of its leases. */
   takeoverMs: number;
@@ -75,6 +77,10 @@ const Environment = z.object({
   ORCH_FILE_LIFETIME_SECONDS: positive(31_536_000).optional(),
   ORCH_PLACEMENT: z.enum(['spread', 'binpack']).optional(),
   ORCH_PUBLIC_URL: z.url({ protocol: /^https?$/ }).optional(),
+  ORCH_PUBLIC_ADDRESS: z
+    .string()
+    .regex(/^(\[[0-9a-fA-F:]+\]|[^:\s/]+):\d{1,5}$/, 'must be host:port, such as fuse.example.com:443')
+    .optional(),
   DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
   ORCH_EMBEDDED_DATABASE: z.string().startsWith('/', 'must be an absolute path').optional(),
   FUSE_SNAPSHOT_EXPORT: z.enum(['always', 'on-request']).optional(),
@@ -102,6 +108,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     vmPrefix: env.ORCH_VM_PREFIX ?? 'fuse-',
     placementPolicy: env.ORCH_PLACEMENT ?? 'spread',
     publicUrl: env.ORCH_PUBLIC_URL?.replace(/\/+$/, ''),
+    publicAddress: env.ORCH_PUBLIC_ADDRESS ?? addressOf(env.ORCH_PUBLIC_URL),
     shutdownTimeoutMs: (env.ORCH_SHUTDOWN_TIMEOUT_SECONDS ?? 30) * 1_000,
     takeoverMs,
     reconciling: {
@@ -120,6 +127,12 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     version: packageVersion(),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',
   };
+}
+
+function addressOf(publicUrl: string | undefined): string | undefined {
+  if (publicUrl === undefined) return undefined;
+  const { hostname, port, protocol } = new URL(publicUrl);
+  return `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;
 }
 
 function databaseLocation(env: z.infer<typeof Environment>): DatabaseLocation {

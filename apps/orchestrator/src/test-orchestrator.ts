@@ -70,6 +70,7 @@ export async function startTestOrchestrator(
     vmPrefix: 'fuse-',
     placementPolicy: 'spread',
     publicUrl: undefined,
+    publicAddress: undefined,
     shutdownTimeoutMs: 2_000,
     runs: defaultRunConfig,
     exports: defaultExportConfig,

@@ -11,6 +11,7 @@ import type { EnvironmentContext } from './environment-context.ts';
 import {
   environmentById,
   environmentByUid,
+  type Interior,
   insertEnvironment,
   type Lifetime,
   usedByHost,
@@ -33,6 +34,7 @@ export interface Admission {
   spec: EnvironmentSpec;
   env: Record<string, string>;
   lifetime?: Lifetime;
+  interior?: Interior;
   /** Instead of a template; the caller holds the snapshot's row. */
   seed?: Seed;
   runId?: string;
@@ -67,6 +69,7 @@ export async function admit(context: EnvironmentContext, tx: Tx, admission: Admi
     effective,
     env: admission.env,
     lifetime: admission.lifetime ?? {},
+    interior: admission.interior ?? {},
     seed,
     runId: admission.runId,
     leaseOwner: context.owner,

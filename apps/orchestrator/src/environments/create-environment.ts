@@ -1,13 +1,14 @@
 /**
- * `POST /v1/environments`: checked, admitted, started; running when it resolves.
+ * `POST /v1/environments`: checked, admitted, started; running when it resolves, or, with `wait: false`, provisioning and on its way.
  * With an Idempotency-Key there is one environment however often it is asked for: the key is claimed in the transaction that admits, everybody
- * else waits for the same start and gets the same answer. A start that failed leaves the key free.
+ * else waits for the same start and gets the same answer. A start that failed leaves the key free, unless nobody waited for it: then what became of
+ * it is the answer.
  */
 
 import { randomUUID } from 'node:crypto';
 import { type CreateEnvironment, DEFAULT_IMAGE, Environment } from '@fuse/contract';
 import type { Tx } from '../db/db.ts';
-import type { EnvironmentRow } from '../db/schema.ts';
+import type { EnvironmentRow, Exposed } from '../db/schema.ts';
 import { hostById } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
@@ -17,6 +18,7 @@ import type { EnvironmentContext } from './environment-context.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, type Lifetime } from './environment-store.ts';
 import { seeded } from './seed.ts';
+import { checkStartup, startupOf } from './startup.ts';
 
 export interface Creation {
   tenantId: string;
@@ -45,10 +47,13 @@ export async function createEnvironment(
 ): Promise<Created> {
   refuseUnsupported(request);
   checkSpec(request.spec ?? {});
+  checkStartup(request);
   if (idempotent !== undefined) return createOnce(context, service, { tenantId, request }, idempotent);
   await requirePlace(context, service, request);
-  const { uid } = await admitForNow(context, service, planOf(tenantId, request));
-  return { environment: toEnvironment(await service.start(uid, { signal })), replayed: false };
+  const admitted = await admitForNow(context, service, planOf(tenantId, request));
+  if (request.wait === false) service.startUnwaited(admitted.uid);
+  const row = request.wait === false ? admitted : await service.start(admitted.uid, { signal });
+  return { environment: toEnvironment(row, context.publicAddress()), replayed: false };
 }
 
 function planOf(tenantId: string, request: CreateEnvironment, uid?: string): Plan {
@@ -59,10 +64,16 @@ function planOf(tenantId: string, request: CreateEnvironment, uid?: string): Pla
     spec: request.spec ?? {},
     env: request.env ?? {},
     lifetime: lifetimeOf(request),
+    interior: { startup: startupOf(request), healthcheck: request.healthcheck, expose: request.expose?.map(toExposed) },
     ...(seed_snapshot_id ? await seeded(tx, tenantId, { ...request, seed_snapshot_id }) : {}),
     ...(uid === undefined ? {} : { uid }),
   });
 }
+
+const toExposed = ({ port, as }: { port: number; as?: string | undefined }): Exposed => ({
+  port,
+  ...(as === undefined ? {} : { as }),
+});
 
 /** The columns of what was given. */
 function lifetimeOf(request: CreateEnvironment): Lifetime {
@@ -128,15 +139,19 @@ async function createOnce(
   idempotent: IdempotentRequest,
 ): Promise<Created> {
   for (let tries = 1; ; tries += 1) {
-    const earlier = await replay(context, service, idempotent);
+    const earlier = await replay(context, service, request, idempotent);
     if (earlier !== undefined) return { environment: earlier, replayed: true };
     await requirePlace(context, service, request);
     const uid = randomUUID();
     try {
-      await admitForNow(context, service, planOf(tenantId, request, uid), async (tx) => {
+      const admitted = await admitForNow(context, service, planOf(tenantId, request, uid), async (tx) => {
         if (!(await claimKey(tx, idempotent, uid))) throw new KeyTaken();
       });
-      const environment = toEnvironment(await service.start(uid));
+      if (request.wait === false) {
+        service.startUnwaited(uid);
+        return { environment: toEnvironment(admitted, context.publicAddress()), replayed: false };
+      }
+      const environment = toEnvironment(await service.start(uid), context.publicAddress());
       await context.db.transaction((tx) => recordResponse(tx, idempotent, environment));
       return { environment, replayed: false };
     } catch (error) {
@@ -149,14 +164,16 @@ async function createOnce(
 async function replay(
   context: EnvironmentContext,
   service: EnvironmentService,
+  { wait }: CreateEnvironment,
   idempotent: IdempotentRequest,
 ): Promise<Environment | undefined> {
   const earlier = await findAnswer(context.db.query, idempotent);
   if (earlier === undefined) return undefined;
   if (earlier.response !== null) return Environment.parse(earlier.response);
   const row = await service.get(context.db.query, earlier.resourceId);
+  if (wait === false && row !== undefined) return toEnvironment(row, context.publicAddress());
   if (row !== undefined && !isGone(row.state) && row.state !== 'destroying')
-    return toEnvironment(await service.start(row.uid));
+    return toEnvironment(await service.start(row.uid), context.publicAddress());
   await forgetKey(context.db.query, idempotent, earlier.resourceId);
   return undefined;
 }

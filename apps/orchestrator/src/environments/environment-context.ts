@@ -21,4 +21,6 @@ export interface EnvironmentContext {
   startLeaseMs: number;
   /** How long an unreachable host is asked again before the operation is given up (or left to the reconciler). */
   hostRetryMs: number;
+  /** Where clients reach us, as bare host:port; known once we listen. */
+  publicAddress: () => string;
 }

@@ -1,7 +1,10 @@
-/** `GET /v1/environments/{id}/events`: the current state at once, or everything after the event that the client saw last; then each transition, to the end. */
+/**
+ * `GET /v1/environments/{id}/events`: the current state (and health) at once, or everything after the event that the client saw last; then
+ * each transition and change of health, to the end.
+ */
 import type { FastifyReply } from 'fastify';
 import type { Db } from '../db/db.ts';
-import type { EnvironmentRow } from '../db/schema.ts';
+import type { EnvironmentRow, EventRow } from '../db/schema.ts';
 import { type EventHub, eventById, followEvents, lastEvent } from '../events/events.ts';
 import { openEventStream } from '../http/event-stream.ts';
 import { isGone, parseEventId, toEnvironmentEvent } from './environment.ts';
@@ -28,12 +31,12 @@ export class EnvironmentEvents {
   async stream(reply: FastifyReply, request: EventRequest): Promise<void> {
     const lastSeen = parseEventId(request.lastEventId);
     const { uid } = await this.#subject(request, lastSeen);
-    const latest = await lastEvent(this.#db.query, 'environment', uid);
-    const afterId = lastSeen ?? (latest === undefined ? 0 : latest.id - 1);
+    const current = lastSeen === undefined ? await this.#current(uid) : [];
+    const afterId = lastSeen ?? current.at(-1)?.id ?? 0;
     const stream = openEventStream(reply);
     try {
       const subject = { kind: 'environment', id: uid, afterId } as const;
-      for await (const row of followEvents(this.#hub, this.#db, subject, stream.signal)) {
+      for await (const row of startingWith(current, followEvents(this.#hub, this.#db, subject, stream.signal))) {
         const event = toEnvironmentEvent(row);
         await stream.send({ id: event.id, data: event });
         if (isGone(event.state)) break;
@@ -43,6 +46,14 @@ export class EnvironmentEvents {
     } finally {
       stream.close();
     }
+  }
+
+  /** Its state, and its health when that was told since. */
+  async #current(uid: string): Promise<EventRow[]> {
+    const state = await lastEvent(this.#db.query, 'environment', uid, 'state');
+    const latest = await lastEvent(this.#db.query, 'environment', uid);
+    const events = [state, latest].filter((event) => event !== undefined);
+    return state?.id === latest?.id ? events.slice(0, 1) : events;
   }
 
   /** The live environment of this id, or the gone one that the client was listening to when it lost the stream. */
@@ -56,4 +67,9 @@ export class EnvironmentEvents {
       return former;
     }
   }
+}
+
+async function* startingWith(first: readonly EventRow[], rest: AsyncGenerator<EventRow>): AsyncGenerator<EventRow> {
+  yield* first;
+  yield* rest;
 }

@@ -78,19 +78,18 @@ describe('POST /v1/environments refuses', () => {
       code: 'unavailable',
       message: /a=b matched none of 1/,
     },
-    ...['manifest_inline', 'startup_script', 'gateway_url', 'gateway_token'].map((field) => ({
+    ...['manifest_inline', 'gateway_url', 'gateway_token'].map((field) => ({
       body: { task_id: 't', [field]: 'x' },
       status: 501,
       code: 'unimplemented',
       field,
     })),
-    ...['secrets', 'files', 'healthcheck', 'desktop'].map((field) => ({
+    ...['secrets', 'desktop'].map((field) => ({
       body: { task_id: 't', [field]: { a: 'b' } },
       status: 501,
       code: 'unimplemented',
       field,
     })),
-    { body: { task_id: 't', expose: [{ port: 80 }] }, status: 501, code: 'unimplemented', field: 'expose' },
   ];
   it.each(refused)('%j', (refusal) => expectRefusal('POST', '/v1/environments', refusal));
 
@@ -105,6 +104,9 @@ describe('POST /v1/environments refuses', () => {
       files: null,
       expose: [],
       startup_script: '',
+      startup_script_timeout_seconds: 0,
+      healthcheck: null,
+      wait: null,
       manifest_inline: null,
       spec: null,
       env: null,

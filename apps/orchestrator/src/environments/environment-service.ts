@@ -2,7 +2,7 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import { AppError, type ExecRequest, type ExecResult, invalidField } from '@fuse/contract';
+import { AppError, type Environment, type ExecRequest, type ExecResult, invalidField } from '@fuse/contract';
 import { newId, sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
@@ -12,14 +12,16 @@ import { type Admission, type Admitted, admit, place } from './admission.ts';
 import { type Created, type Creation, createEnvironment } from './create-environment.ts';
 import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
 import { type MoveContext, settle } from './drive-move.ts';
+import { toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
 import { execInEnvironment, toStartExec } from './exec-in-environment.ts';
+import { watchHealth } from './health.ts';
 import { type PauseOptions, pauseEnvironment } from './pause-environment.ts';
 import { putRight } from './put-right.ts';
 import { ready } from './ready.ts';
 import { resumeEnvironment } from './resume-environment.ts';
-import { giveUpStart, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
+import { giveUpStart, isGoneOnWith, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
 import { type StartTogetherOptions, startTogether } from './start-together.ts';
 
 export type { Admission, Admitted } from './admission.ts';
@@ -40,6 +42,8 @@ export class EnvironmentService implements AsyncDisposable {
   readonly #starts = new Map<string, Underway<EnvironmentRow>>();
   /** Pausing, resuming, and waiting for either. */
   readonly #moves = new Map<string, Underway<unknown>>();
+  /** Of healthchecks that have not passed yet. */
+  readonly #watches = new Map<string, Underway<void>>();
   readonly #destroys = new Map<string, Promise<{ destroyMs: number | undefined }>>();
 
   #stopping = false;
@@ -97,7 +101,28 @@ export class EnvironmentService implements AsyncDisposable {
       this.#starts.delete(uid),
     );
     this.#starts.set(uid, { promise, abort });
+    promise.then((row) => this.#watch(row)).catch(() => {}); // its caller hears of it
     return promise;
+  }
+
+  /** As `start`; the row tells what becomes of it. Also of one whose driver died. */
+  startUnwaited(uid: string): void {
+    this.start(uid).catch((error: unknown) => {
+      if (!(error instanceof ProcessStops))
+        this.#context.log.info({ err: error, uid }, 'start of an environment failed');
+    });
+  }
+
+  #watch(row: EnvironmentRow): void {
+    if (row.healthcheck === null || this.#watches.has(row.uid) || this.#stopping) return;
+    const abort = new AbortController();
+    const promise = watchHealth(this.#context, row, abort.signal)
+      .catch((error: unknown) => {
+        if (!abort.signal.aborted)
+          this.#context.log.debug({ err: error, environment: row.id }, 'health not watched, the reconciler does');
+      })
+      .finally(() => this.#watches.delete(row.uid));
+    this.#watches.set(row.uid, { promise, abort });
   }
 
   /** As `start`, of several that were just admitted by this process: all of them run when it resolves, or none is left. */
@@ -108,6 +133,10 @@ export class EnvironmentService implements AsyncDisposable {
     const together = startTogether(this.#context, rows, { ...options, signal }).finally(() => {
       for (const { uid } of rows) this.#starts.delete(uid);
     });
+    const watchAll = (running: EnvironmentRow[]) => {
+      for (const row of running) this.#watch(row);
+    };
+    together.then(watchAll).catch(() => {}); // the caller hears of it
     for (const [position, row] of rows.entries()) {
       const promise = together.then((running) => running[position] ?? row);
       promise.catch(() => {}); // the caller of `startTogether` hears of it
@@ -142,6 +171,7 @@ export class EnvironmentService implements AsyncDisposable {
     const starting = this.#starts.get(uid);
     starting?.abort.abort(new AppError('conflict', `environment ${row.id} was destroyed while it started`));
     await starting?.promise.catch(() => {}); // its caller hears of it
+    this.#watches.get(uid)?.abort.abort();
     for (const kind of MOVE_KINDS)
       this.#moves
         .get(`${kind}:${uid}`)
@@ -151,9 +181,15 @@ export class EnvironmentService implements AsyncDisposable {
     return { destroyMs: await finishDestroying(this.#context, row) };
   }
 
-  /** For the reconciler: `row` is provisioning and nobody drives it any more. */
-  async giveUpStart(row: EnvironmentRow, reason: string): Promise<void> {
-    if (!this.#starts.has(row.uid)) await giveUpStart(this.#context, row, reason);
+  /** For the reconciler: `row` is provisioning and nobody drives it any more. One that nobody waited for goes on, any other is given up. */
+  async endAbandonedStart(row: EnvironmentRow): Promise<void> {
+    if (isGoneOnWith(row)) this.startUnwaited(row.uid);
+    else if (!this.#starts.has(row.uid)) await giveUpStart(this.#context, row, 'its start was interrupted');
+  }
+
+  /** Its public form. */
+  view(row: EnvironmentRow): Environment {
+    return toEnvironment(row, this.#context.publicAddress());
   }
 
   get(db: Queryable, uid: string): Promise<EnvironmentRow | undefined> {
@@ -251,7 +287,7 @@ export class EnvironmentService implements AsyncDisposable {
    */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stopping = true;
-    const starts = [...this.#starts.values(), ...this.#moves.values()];
+    const starts = [...this.#starts.values(), ...this.#moves.values(), ...this.#watches.values()];
     for (const { abort } of starts) abort.abort(new ProcessStops());
     const late = new AbortController();
     await Promise.race([

@@ -1,10 +1,9 @@
 /** The rows of environments. Every change of state is a compare-and-set with its event in one transaction. */
 
-import type { EnvironmentSpec } from '@fuse/contract';
-import { canBecome, type EnvironmentState } from '@fuse/contract';
+import { canBecome, type EnvironmentSpec, type EnvironmentState, type Healthcheck } from '@fuse/contract';
 import { sql, type Updateable } from 'kysely';
 import { channels, inMs, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
-import type { EnvironmentRow, EnvironmentsTable } from '../db/schema.ts';
+import type { EnvironmentRow, EnvironmentsTable, Exposed, Startup } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
 import { type EffectiveSpec, isGone, type StateEventData } from './environment.ts';
@@ -13,6 +12,13 @@ import { type EffectiveSpec, isGone, type StateEventData } from './environment.t
 export type Lifetime = Partial<
   Pick<EnvironmentRow, 'idle_action' | 'auto_resume' | 'checkpoint_interval_seconds' | 'checkpoint_keep'>
 >;
+
+/** What is done in it before it runs, what watches it then, and which of its ports are told. */
+export interface Interior {
+  startup?: Startup | null;
+  healthcheck?: Healthcheck | null | undefined;
+  expose?: Exposed[] | null | undefined;
+}
 
 export interface NewEnvironment {
   uid: string | undefined;
@@ -25,6 +31,7 @@ export interface NewEnvironment {
   effective: EffectiveSpec;
   env: Record<string, string>;
   lifetime: Lifetime;
+  interior: Interior;
   seed: { snapshotId: string; fallback: 'disk' | undefined } | undefined;
   runId: string | undefined;
   leaseOwner: string;
@@ -34,6 +41,7 @@ export interface NewEnvironment {
 /** Inserts it as `provisioning`. A unique violation of `environments_live_id`: the id is taken by a live one. */
 export async function insertEnvironment(tx: Tx, environment: NewEnvironment): Promise<EnvironmentRow> {
   const { effective } = environment;
+  const { startup, healthcheck, expose } = environment.interior;
   const row = await tx
     .insertInto('environments')
     .values({
@@ -51,6 +59,9 @@ export async function insertEnvironment(tx: Tx, environment: NewEnvironment): Pr
       storage_gb: effective.storage_gb,
       env: jsonb(environment.env),
       ...environment.lifetime,
+      ...(startup ? { startup: jsonb(startup) } : {}),
+      ...(healthcheck ? { healthcheck: jsonb(healthcheck) } : {}),
+      ...(expose ? { expose: jsonb(expose) } : {}),
       seed_snapshot_id: environment.seed?.snapshotId ?? null,
       fallback: environment.seed?.fallback ?? null,
       run_id: environment.runId ?? null,
@@ -96,6 +107,7 @@ export async function transition(
       updated_at: now,
       lease_owner: lease?.owner ?? null,
       lease_until: lease === undefined ? null : inMs(lease.ms),
+      startup: null, // whatever it becomes, its start is over
       ...(error === undefined ? {} : { error }),
       ...(isGone(to) ? { gone_at: now } : {}),
       ...columns,

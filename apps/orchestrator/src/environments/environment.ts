@@ -12,6 +12,7 @@ import {
   type EnvironmentEvent,
   EnvironmentSpec,
   type EnvironmentState,
+  type Health,
   invalidField,
 } from '@fuse/contract';
 import type { EnvironmentRow, EventRow } from '../db/schema.ts';
@@ -74,12 +75,6 @@ const UNSUPPORTED = [
   'gateway_url',
   'gateway_token',
   'desktop',
-  // Until the start does them.
-  'startup_script',
-  'startup_script_timeout_seconds',
-  'files',
-  'expose',
-  'healthcheck',
 ] as const satisfies readonly (keyof CreateEnvironment)[];
 
 export function refuseUnsupported(request: CreateEnvironment): void {
@@ -104,7 +99,8 @@ function publicSpec(row: EnvironmentRow): EnvironmentSpec {
   return EnvironmentSpec.parse({ ...Object.fromEntries(asked), cpus, ram_mb, storage_gb, image });
 }
 
-export function toEnvironment(row: EnvironmentRow): Environment {
+/** `publicAddress`: the bare host:port at which clients reach us. */
+export function toEnvironment(row: EnvironmentRow, publicAddress: string): Environment {
   return {
     id: row.id,
     state: row.state,
@@ -116,6 +112,8 @@ export function toEnvironment(row: EnvironmentRow): Environment {
     created_at: row.created_at.toISOString(),
     updated_at: row.updated_at.toISOString(),
     ...(row.error === null ? {} : { error: row.error }),
+    ...(row.expose === null || row.expose.length === 0 ? {} : { endpoints: endpointsOf(row, publicAddress) }),
+    ...(row.health === null ? {} : { health: row.health }),
     ...(row.seed_snapshot_id === null ? {} : { seed_snapshot_id: row.seed_snapshot_id }),
     ...(row.paused_at === null ? {} : { paused_at: row.paused_at.toISOString() }),
     idle_action: row.idle_action,
@@ -126,25 +124,37 @@ export function toEnvironment(row: EnvironmentRow): Environment {
   };
 }
 
-/** What a transition leaves in `events`. */
+/** Where the tunnels of its exposed ports are. */
+function endpointsOf({ id, expose }: EnvironmentRow, publicAddress: string): NonNullable<Environment['endpoints']> {
+  const base = `${publicAddress}/v1/environments/${encodeURIComponent(id)}/ports`;
+  return (expose ?? []).map(({ as, port }) => ({
+    ...(as === undefined ? {} : { as }),
+    url: `${base}/${port}/connect`,
+    port,
+  }));
+}
+
+/** What a transition, or a change of its health, leaves in `events`. */
 export interface StateEventData {
   state: EnvironmentState;
   vm_id: string;
   url?: string;
   error?: string;
   restored_from?: string;
+  health?: Health;
 }
 
 export function toEnvironmentEvent(event: EventRow): EnvironmentEvent {
-  const { state, vm_id, url, error, restored_from } = event.data as unknown as StateEventData; // written by `transition` only
+  const { state, vm_id, url, error, restored_from, health } = event.data as unknown as StateEventData; // written as that only
   return {
     id: eventId(event.id),
-    event: 'state',
+    event: event.kind === 'health' ? 'health' : 'state',
     vm_id,
     state,
     ...(url === undefined ? {} : { url }),
     ...(error === undefined ? {} : { error }),
     ...(restored_from === undefined ? {} : { restored_from }),
+    ...(health === undefined ? {} : { health }),
     updated_at: event.at.toISOString(),
   };
 }

@@ -64,7 +64,12 @@ export async function forkEnvironment(
 
   async function start({ snapshot, isFresh, environments: rows }: AdmittedForks): Promise<Environment | Forks> {
     const signal = idempotent === undefined ? forking.signal : new AbortController().signal;
-    const show = (running: EnvironmentRow[]) => answerOf(request, snapshot.id, running);
+    const show = (running: EnvironmentRow[]) =>
+      answerOf(
+        request,
+        snapshot.id,
+        running.map((row) => toEnvironment(row, context.publicAddress())),
+      );
     try {
       const running = await environments.startTogether(rows, {
         signal,
@@ -81,10 +86,10 @@ export async function forkEnvironment(
   }
 }
 
-function answerOf({ count }: ForkEnvironment, snapshotId: string, running: EnvironmentRow[]): Environment | Forks {
-  const [first] = running.map(toEnvironment);
+function answerOf({ count }: ForkEnvironment, snapshotId: string, running: Environment[]): Environment | Forks {
+  const [first] = running;
   if (first === undefined) throw new Error('a fork without an environment');
-  return count === undefined ? first : { snapshot_id: snapshotId, environments: running.map(toEnvironment) };
+  return count === undefined ? first : { snapshot_id: snapshotId, environments: running };
 }
 
 /** Undefined: another request has the key. */
@@ -113,6 +118,7 @@ function admitForks(
         spec: specOf(source),
         env: isFresh ? source.env : snapshot.env,
         lifetime: { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep },
+        interior: { healthcheck: source.healthcheck, expose: source.expose },
         seed: seedFrom(snapshot),
       });
       if (admission.kind !== 'admitted') throw withCount(rejectionError(admission), uids.length, admitted.length);

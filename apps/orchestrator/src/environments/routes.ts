@@ -13,7 +13,6 @@ import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
 import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
 import { parseBody } from '../http/validation.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
-import { toEnvironment } from './environment.ts';
 import type { EnvironmentEvents } from './environment-events.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import type { Forked, ForkRequest } from './fork-environment.ts';
@@ -47,7 +46,7 @@ export function registerEnvironmentRoutes(app: App, { environments, events, fork
       limit,
     });
     const { page, ...next } = cutPage(rows, limit, ({ id }) => ({ id }));
-    return { environments: page.map(toEnvironment), ...next };
+    return { environments: page.map((row) => environments.view(row)), ...next };
   });
 
   app.post(
@@ -62,12 +61,12 @@ export function registerEnvironmentRoutes(app: App, { environments, events, fork
         signal: clientSignal(reply),
       });
       if (replayed) reply.header('Idempotency-Replayed', 'true');
-      return reply.code(201).send(environment);
+      return reply.code(request.body.wait === false ? 202 : 201).send(environment);
     },
   );
 
   app.get('/v1/environments/:id', { schema: { params } }, async (request) =>
-    toEnvironment(await environments.find(request.caller.tenantId, request.params.id)),
+    environments.view(await environments.find(request.caller.tenantId, request.params.id)),
   );
 
   app.delete('/v1/environments/:id', { schema: { params } }, async (request, reply) => {
@@ -84,7 +83,7 @@ export function registerEnvironmentRoutes(app: App, { environments, events, fork
       const action = actionOf(request);
       if (action === 'pause' || action === 'resume') {
         const { uid } = await environments.find(request.caller.tenantId, request.params.id);
-        return toEnvironment(await environments[action](uid));
+        return environments.view(await environments[action](uid));
       }
       if (action === 'fork') {
         const { tenantId } = request.caller;

@@ -1,17 +1,18 @@
 /**
  * provisioning -> running, or -> failed with nothing left behind.
  * Whoever drives a start holds the row's lease and renews it; when the lease runs out anybody may drive it again (the VM is
- * made once, by its id) and the reconciler gives it up.
+ * made once, by its id, and its startup repeats no step that counts). The reconciler gives up those that somebody waited for, and goes on with the others.
  */
 import { AppError, type ErrorCode } from '@fuse/contract';
 import type { CreateVm } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
-import type { Tx } from '../db/db.ts';
+import { now, type Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { claimStart, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
+import { runStartup, STARTUP_TIMED_OUT } from './run-startup.ts';
 import { reportSeedFailure, sourceOf } from './seed.ts';
 
 const LOOK_AGAIN_MS = 250;
@@ -81,13 +82,19 @@ async function boot(
   try {
     await createVm(context, row, { signal, start });
     signal?.throwIfAborted();
+    await runStartup(context, row, signal);
+    signal?.throwIfAborted();
   } catch (error) {
-    if (signal?.reason instanceof ProcessStops) await releaseLease(context.db.query, row.uid, context.owner);
+    if (signal?.reason instanceof ProcessStops || (isGoneOnWith(row) && isHostUnreachable(error)))
+      await releaseLease(context.db.query, row.uid, context.owner);
     else await giveUpIfStarting(context, row.uid, reasonOf(error, signal));
     throw startError(row, error, signal);
   }
   return confirmRunning(context, row, onRunning);
 }
+
+/** Nobody waits for it, so whoever comes by goes on with it. */
+export const isGoneOnWith = ({ startup }: EnvironmentRow): boolean => startup?.waited === false;
 
 export async function createVm(context: EnvironmentContext, row: EnvironmentRow, { signal, start }: StartOptions) {
   const client = await context.hosts.client(row.host_id);
@@ -123,16 +130,18 @@ async function confirmRunning(
   onRunning: StartOptions['onRunning'],
 ): Promise<EnvironmentRow> {
   const running = await context.db.transaction(async (tx) => {
-    const changed = await transition(tx, row, 'running');
+    // Nobody could use it before.
+    const columns = row.startup === null ? {} : { last_activity_at: now };
+    const changed = await transition(tx, row, 'running', { columns });
     if (changed !== undefined) await onRunning?.(tx);
     return changed;
   });
   if (running !== undefined) return running;
-  const now = await environmentByUid(context.db.query, row.uid);
-  if (now?.state === 'running') return now;
+  const current = await environmentByUid(context.db.query, row.uid);
+  if (current?.state === 'running') return current;
   const client = await context.hosts.client(row.host_id);
   await client.destroyVm(row.vm_id);
-  throw goneMeanwhile(now);
+  throw goneMeanwhile(current);
 }
 
 export async function giveUpIfStarting(context: EnvironmentContext, uid: string, reason: string): Promise<void> {
@@ -166,6 +175,7 @@ export const reasonOf = (error: unknown, signal: AbortSignal | undefined): strin
 /** What the caller sees: the host's refusal with the environment named, whatever else as it is. */
 export function startError(row: EnvironmentRow, error: unknown, signal: AbortSignal | undefined): unknown {
   if (signal?.aborted || !(error instanceof AppError) || error.code === 'internal') return error;
+  if (error.details?.reason === STARTUP_TIMED_OUT) return error; // its message is one that clients know by its beginning
   const hint = isIncompatible(error) ? 'Pass "fallback": "disk" to boot from its disk alone.' : error.hint;
   return new AppError(startCode(row, error), `provision vm ${row.id}: ${error.message}`, {
     cause: error,

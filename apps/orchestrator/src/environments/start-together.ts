@@ -6,6 +6,7 @@ import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { releaseLease, transition } from './environment-store.ts';
+import { runStartup } from './run-startup.ts';
 import {
   createVm,
   giveUpIfStarting,
@@ -55,7 +56,11 @@ async function bootAll(
     const boot = async () => {
       for (const row of queue) {
         if (either.aborted) return;
-        await createVm(context, row, { signal: either }).catch((error: unknown) => {
+        const start = async () => {
+          await createVm(context, row, { signal: either });
+          await runStartup(context, row, either);
+        };
+        await start().catch((error: unknown) => {
           if (failing.signal.aborted) return; // the first one's reason counts
           failed = row;
           failing.abort(error);

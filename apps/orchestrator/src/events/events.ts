@@ -72,15 +72,20 @@ export function eventById(db: Queryable, subjectKind: SubjectKind, id: number): 
     .executeTakeFirst();
 }
 
-export function lastEvent(db: Queryable, subjectKind: SubjectKind, subjectId: string): Promise<EventRow | undefined> {
-  return db
+/** Of this kind, when one is given. */
+export function lastEvent(
+  db: Queryable,
+  subjectKind: SubjectKind,
+  subjectId: string,
+  kind?: string,
+): Promise<EventRow | undefined> {
+  let query = db
     .selectFrom('events')
     .selectAll()
     .where('subject_kind', '=', subjectKind)
-    .where('subject_id', '=', subjectId)
-    .orderBy('id', 'desc')
-    .limit(1)
-    .executeTakeFirst();
+    .where('subject_id', '=', subjectId);
+  if (kind !== undefined) query = query.where('kind', '=', kind);
+  return query.orderBy('id', 'desc').limit(1).executeTakeFirst();
 }
 
 /** Follows one subject: yields its events after `afterId`, waiting for more until the signal is aborted (then it throws the reason). */

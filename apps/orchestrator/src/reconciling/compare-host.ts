@@ -9,6 +9,7 @@ import type { EnvironmentRow, HostRow } from '../db/schema.ts';
 import { isGone } from '../environments/environment.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import { transition } from '../environments/environment-store.ts';
+import { recordHealth } from '../environments/health.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import { environmentByVm, expectedOnHost } from './due.ts';
 import type { Sightings } from './sightings.ts';
@@ -43,6 +44,7 @@ export async function compareHost(context: HostComparison, host: HostRow, signal
 async function checkExpected(context: HostComparison, host: HostRow, row: EnvironmentRow, vm: HostVm | undefined) {
   if (vm !== undefined && vm.state !== 'dead' && vm.state !== 'destroying') {
     context.sightings.forget(host.id, row.vm_id);
+    if (row.state === 'running' || row.state === 'draining') await recordHealth(context.db, row, vm);
     if (disagree(row, vm)) context.tasks.start(`env:${row.uid}`, () => context.environments.putRight(row));
     return;
   }

@@ -67,6 +67,9 @@ export async function expired(db: Queryable): Promise<Expired[]> {
     select uid, 'max_runtime_seconds: runtime ' || extract(epoch from now() - created_at)::int || ' s exceeded the ceiling' as reason
       from environments where state in ('running', 'draining', 'pausing', 'paused', 'resuming') and expires_at < now()
     union all
+    select uid, 'max_runtime_seconds: its startup did not end in ' || extract(epoch from now() - created_at)::int || ' s'
+      from environments where state = 'provisioning' and startup is not null and expires_at < now()
+    union all
     select uid, 'idle_timeout_seconds: no exec or attach for ' || (spec ->> 'idle_timeout_seconds') || ' s'
       from environments where state = 'running' and idle_action = 'destroy' and ${isIdle}
     union all

@@ -105,7 +105,7 @@ export class Reconciler implements AsyncDisposable {
       await Promise.all([
         this.#step('hosts', () => this.#checkHosts(held)),
         this.#step('destroying', () => this.#finishDestroying()),
-        this.#step('starts', () => this.#giveUpAbandonedStarts()),
+        this.#step('starts', () => this.#endAbandonedStarts()),
         this.#step('moves', () => this.#settleAbandonedMoves()),
         this.#step('idle', () => this.#pauseIdle()),
         this.#step('expiry', () => this.#destroyExpired()),
@@ -171,10 +171,10 @@ export class Reconciler implements AsyncDisposable {
     for (const { uid } of await destroying(db.query)) this.#tasks.start(`env:${uid}`, () => environments.destroy(uid));
   }
 
-  async #giveUpAbandonedStarts(): Promise<void> {
+  async #endAbandonedStarts(): Promise<void> {
     const { db, environments } = this.#options;
     for (const row of await abandonedStarts(db.query))
-      this.#tasks.start(`env:${row.uid}`, () => environments.giveUpStart(row, 'its start was interrupted'));
+      this.#tasks.start(`env:${row.uid}`, () => environments.endAbandonedStart(row));
   }
 
   async #settleAbandonedMoves(): Promise<void> {

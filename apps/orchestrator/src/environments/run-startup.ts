@@ -1,0 +1,128 @@
+/**
+ * What is done in a VM that is up before its environment counts as running: files, then the startup script, then the healthcheck. Every step may be repeated
+ * by another process: the script is an exec with a fixed id, started once, and files are not put again once it was started, since it may have changed them.
+ */
+import { AppError, FrameParser, frameType, invalidField, STARTUP_EXEC_ID } from '@fuse/contract';
+import type { GuestExecExit, HostExec, StartExec } from '@fuse/host-protocol';
+import type { EnvironmentRow, Startup } from '../db/schema.ts';
+import { type HostClient, MAX_WAIT_MS } from '../hosts/host-client.ts';
+import { persistently } from '../hosts/host-retries.ts';
+import type { EnvironmentContext } from './environment-context.ts';
+
+const MAX_LOG_BYTES = 8 * 1_048_576;
+/** On top of the script's own timeout, which the guest keeps: then the guest does not answer as it should. */
+const GRACE_MS = 60_000;
+/** The end of its output that goes into the error; all of it is the exec's. */
+const SHOWN_OUTPUT_BYTES = 4_096;
+/** Read for that: no frame of a guest's is longer. */
+const TAIL_BYTES = 131_072;
+
+export const STARTUP_TIMED_OUT = 'startup_timed_out';
+
+interface Furnishing {
+  context: EnvironmentContext;
+  client: HostClient;
+  row: EnvironmentRow;
+  signal: AbortSignal | undefined;
+}
+
+export async function runStartup(
+  context: EnvironmentContext,
+  row: EnvironmentRow,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const { startup, healthcheck } = row;
+  if (startup === null && healthcheck === null) return;
+  const furnishing = { context, client: await context.hosts.client(row.host_id), row, signal };
+  if (startup !== null) {
+    const begun = startup.script === undefined ? undefined : await findScript(furnishing);
+    if (begun === undefined) await putFiles(furnishing, startup);
+    if (startup.script !== undefined) await runScript(furnishing, startup, startup.script);
+  }
+  if (healthcheck !== null)
+    await ask(furnishing, (client) => client.putHealthcheck(row.vm_id, healthcheck, furnishing.signal));
+}
+
+const ask = <T>({ context, client, signal }: Furnishing, call: (client: HostClient) => Promise<T>): Promise<T> =>
+  persistently(context.hostRetryMs, () => call(client), signal);
+
+async function findScript(furnishing: Furnishing): Promise<HostExec | undefined> {
+  const { row, signal } = furnishing;
+  try {
+    return await ask(furnishing, (client) => client.exec(row.vm_id, STARTUP_EXEC_ID, 0, signal));
+  } catch (error) {
+    if (error instanceof AppError && error.code === 'not_found') return undefined;
+    throw error;
+  }
+}
+
+/** What the guest cannot write there is the client's mistake. */
+const CLIENT_CODES: ReadonlySet<string> = new Set(['invalid_argument', 'not_found', 'conflict']);
+
+async function putFiles(furnishing: Furnishing, { files = {} }: Startup): Promise<void> {
+  const { row, signal } = furnishing;
+  const body = { files: Object.entries(files).map(([path, content_base64]) => ({ path, content_base64 })) };
+  if (body.files.length === 0) return;
+  try {
+    await ask(furnishing, (client) => client.putFiles(row.vm_id, body, signal));
+  } catch (error) {
+    if (!(error instanceof AppError) || !CLIENT_CODES.has(error.code)) throw error;
+    throw invalidField('files', error.message);
+  }
+}
+
+async function runScript(furnishing: Furnishing, startup: Startup, script: string): Promise<void> {
+  const { row, signal } = furnishing;
+  const command: StartExec = {
+    argv: ['sh', '-lc', script],
+    timeout_ms: startup.timeout_seconds * 1_000,
+    max_log_bytes: MAX_LOG_BYTES,
+    keep: 'ends',
+  };
+  await ask(furnishing, (client) => client.startExec(row.vm_id, STARTUP_EXEC_ID, command, signal));
+  const exit = await waitForEnd(furnishing, startup.timeout_seconds * 1_000 + GRACE_MS);
+  if (exit.exit_code === 0 && !exit.timed_out) return;
+  const details = {
+    field: 'startup_script',
+    exec_id: STARTUP_EXEC_ID,
+    exit_code: String(exit.exit_code),
+    output: await endOfOutput(furnishing),
+  };
+  const hint = `All of its output: GET /v1/environments/${row.id}/execs/${STARTUP_EXEC_ID}/result`;
+  if (exit.timed_out) {
+    const message = `startup script did not complete in time after ${startup.timeout_seconds}s: it was killed with all that it started`;
+    throw new AppError('invalid_argument', message, { details: { ...details, reason: STARTUP_TIMED_OUT }, hint });
+  }
+  const why = exit.oom_killed ? ' (out of memory)' : exit.signal === undefined ? '' : ` (${exit.signal})`;
+  throw new AppError('invalid_argument', `startup script: exec exit ${exit.exit_code}${why}`, { details, hint });
+}
+
+async function waitForEnd(furnishing: Furnishing, withinMs: number): Promise<GuestExecExit> {
+  const { row, signal } = furnishing;
+  const giveUpAt = performance.now() + withinMs;
+  while (performance.now() < giveUpAt) {
+    const { state, exit, error } = await ask(furnishing, (client) =>
+      client.exec(row.vm_id, STARTUP_EXEC_ID, MAX_WAIT_MS, signal),
+    );
+    signal?.throwIfAborted();
+    if (state === 'lost') throw new AppError('vm_lost', `its startup script was lost: ${error ?? 'no reason known'}`);
+    if (exit !== undefined) return exit;
+  }
+  throw new AppError('unavailable', 'how its startup script ended cannot be learned from its VM');
+}
+
+async function endOfOutput({ client, row, context, signal }: Furnishing): Promise<string> {
+  try {
+    const from = { tail: TAIL_BYTES };
+    const { body } = await client.execs.log(row.vm_id, STARTUP_EXEC_ID, { from, follow: false, signal });
+    const parser = new FrameParser();
+    const output: Uint8Array[] = [];
+    for await (const chunk of body)
+      for (const { type, payload } of parser.push(chunk))
+        if (type === frameType.stdout || type === frameType.stderr) output.push(payload);
+    return new TextDecoder().decode(Buffer.concat(output).subarray(-SHOWN_OUTPUT_BYTES));
+  } catch (error) {
+    context.log.warn({ err: error, environment: row.id }, 'output of a startup script not read');
+    return '';
+  }
+}
