@@ -16,7 +16,10 @@ import { chunkRoutes } from './chunk-routes.ts';
 import { answerError } from './errors.ts';
 import { execRoutes } from './exec-routes.ts';
 import { fileRoutes } from './file-routes.ts';
+import { guestFileRoutes } from './guest-file-routes.ts';
+import { healthcheckRoutes } from './healthcheck-routes.ts';
 import { HEALTH_PATH, hostRoutes } from './host-routes.ts';
+import { portTunnels } from './port-tunnel.ts';
 import { snapshotRoutes } from './snapshot-routes.ts';
 import { Upgrades } from './upgrades.ts';
 import { vmRoutes } from './vm-routes.ts';
@@ -86,7 +89,10 @@ export function createHttpServer(parts: HttpParts): App {
   chunkRoutes(app, parts);
   execRoutes(app, parts);
   fileRoutes(app, parts);
+  guestFileRoutes(app, parts);
+  healthcheckRoutes(app, parts);
   const upgrades = new Upgrades(parts);
+  portTunnels(upgrades, parts);
   upgrades.listen(app.server);
   return app;
 }

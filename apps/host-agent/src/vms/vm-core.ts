@@ -18,6 +18,7 @@ import { Execs } from '../execs/execs.ts';
 import { Notifier } from '../execs/notifier.ts';
 import type { Guest } from '../guest/guest.ts';
 import { watchGuest } from './guest-watch.ts';
+import { HealthWatch } from './health-watch.ts';
 import type { Machine } from './machine.ts';
 import type { VmHost } from './vm-host.ts';
 import { saveVmRecord, type VmRecord } from './vm-record.ts';
@@ -30,6 +31,7 @@ export class VmCore {
   readonly directory: string;
   readonly log: Logger;
   readonly execs: Execs;
+  readonly health: HealthWatch;
   /** Aborts when the host agent lets go of it, or it is destroyed. */
   readonly stopping = new AbortController();
   /** Aborts when it is destroyed. */
@@ -53,6 +55,8 @@ export class VmCore {
     this.#record = record;
     this.#state = record.state;
     for (const { signal } of [this.stopping, this.ending]) setMaxListeners(0, signal);
+    const isNew = record.state === 'starting' && record.order.seed === undefined;
+    this.health = new HealthWatch({ isNew, log: this.log });
     this.execs = new Execs({
       directory: join(this.directory, 'execs'),
       vmEnv: record.order.env ?? {},
@@ -124,6 +128,7 @@ export class VmCore {
 
   hold(machine: Machine): void {
     this.#machine = machine;
+    this.#watch();
     void machine.vmm.exited.then(({ code, signal, logTail }) => {
       if (this.#machine === machine)
         void this.die(`its VMM ended (${signal ?? `code ${code}`})${logTail === '' ? '' : `: ${logTail.trim()}`}`);
@@ -214,7 +219,9 @@ export class VmCore {
 
   #watch(): void {
     const guest = this.#machine?.guest;
-    const wanted = this.#running > 0 && this.#state === 'running' && !this.#standsStill && !this.#detached;
+    const isAwake = this.#state === 'running' && !this.#standsStill && !this.#detached;
+    this.health.follow(isAwake ? guest : undefined);
+    const wanted = this.#running > 0 && isAwake;
     if (!wanted || guest === undefined) {
       this.#unwatch?.abort();
       this.#unwatch = undefined;

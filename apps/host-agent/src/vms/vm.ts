@@ -1,6 +1,6 @@
 /** One VM of this host and its directory: what can be asked of it (its states are in vm-core.ts). */
 import { rm } from 'node:fs/promises';
-import { AppError } from '@fuse/contract';
+import { AppError, type Healthcheck } from '@fuse/contract';
 import type { CreateVm, HostVm, RestoreVm, StartExec, TakeSnapshot } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
 import type { Exec } from '../execs/exec.ts';
@@ -77,6 +77,7 @@ export class Vm {
 
   view(): HostVm {
     const { id, order, created_at, error, timings, restore_id, disk_only } = this.#core.record;
+    const { health } = this.#core.health;
     return {
       id,
       state: this.state,
@@ -88,6 +89,7 @@ export class Vm {
       ...(timings === undefined ? {} : { timings }),
       ...(restore_id === undefined ? {} : { restore_id }),
       ...(disk_only === true ? { disk_only } : {}),
+      ...(health === undefined || this.state === 'dead' ? {} : { health }),
     };
   }
 
@@ -121,6 +123,10 @@ export class Vm {
       if (this.state !== 'destroying') this.#core.runningMachine();
       throw this.#core.lost(error);
     }
+  }
+
+  putHealthcheck(healthcheck: Healthcheck): Promise<void> {
+    return this.withGuest((guest) => this.#core.health.put(guest, healthcheck));
   }
 
   /** It goes on at once; the snapshot is usable when this resolves. */
