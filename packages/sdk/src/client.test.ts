@@ -129,17 +129,6 @@ describe('retries', () => {
     expect([...server.runs.keys()]).toEqual([run.id]);
   });
 
-  it('never send an exec again that may have been heard', async () => {
-    await using server = await TestServer.start({ loseAnswers: { method: 'POST', times: 1 } });
-    const error = await failureOf(clientOf(server).environments.exec('e', { shell: 'true' }));
-    expect(error).toBeInstanceOf(FuseConnectionError);
-    expect(error).toMatchObject({ sent: true });
-    expect(server.execs).toBe(1);
-    server.script.refusals = [{ status: 503, body: {} }];
-    await failureOf(clientOf(server).environments.exec('e', { shell: 'true' }));
-    expect(server.execs).toBe(1);
-  });
-
   it('send an exec again that never left', async () => {
     await using server = await TestServer.start();
     const closed = new URL(await closedUrl());

@@ -3,19 +3,29 @@ import {
   Environment,
   EnvironmentEvent,
   type EnvironmentState,
-  EXEC_DEFAULT_TIMEOUT_MS,
-  EXEC_MAX_TIMEOUT_MS,
   type ExecRequest,
-  ExecResult,
+  type ExecResult,
   environmentTransitions,
   type ForkEnvironment,
   Forks,
   ListEnvironments,
 } from '@fuse/contract';
+import { environmentPath } from './environment-path.ts';
 import { FuseError } from './errors.ts';
+import { Execs, Processes } from './execs.ts';
 import { type KeyedOptions, onceUnder } from './once.ts';
 import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
+import { RemoteFiles } from './remote-files.ts';
+import {
+  type ReattachOptions,
+  type RemoteProcess,
+  reattachProcess,
+  type SpawnCallOptions,
+  type SpawnOptions,
+  spawnProcess,
+} from './remote-process.ts';
 import { type Identified, resumedEvents } from './resumed-events.ts';
+import { runExec } from './run-exec.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { type EventsOptions, eventsCall } from './runs.ts';
 import type { Call, Transport } from './transport.ts';
@@ -28,16 +38,17 @@ export interface ListEnvironmentsOptions extends CallOptions {
   cursor?: string;
 }
 
-/** On top of a command's own timeout: the way there and back. */
-const EXEC_GRACE_MS = 30_000;
-
 export const isTerminalState = (state: EnvironmentState): boolean => environmentTransitions[state].length === 0;
 
 export class Environments {
+  readonly execs: Execs;
+  readonly processes: Processes;
   readonly #transport: Transport;
 
   constructor(transport: Transport) {
     this.#transport = transport;
+    this.execs = new Execs(transport);
+    this.processes = new Processes(transport);
   }
 
   /**
@@ -54,7 +65,12 @@ export class Environments {
   }
 
   get(id: string, options: CallOptions = {}): Promise<Environment> {
-    return this.#transport.json(Environment, { method: 'GET', path: pathOf(id), repeat: 'freely', ...options });
+    return this.#transport.json(Environment, {
+      method: 'GET',
+      path: environmentPath(id),
+      repeat: 'freely',
+      ...options,
+    });
   }
 
   list(options: Omit<ListEnvironmentsOptions, 'limit' | 'cursor'> = {}): Promise<Environment[]> {
@@ -82,25 +98,30 @@ export class Environments {
     return { environments: page.environments, nextCursor: page.next_cursor };
   }
 
-  /** Runs one command. A non-zero exit and a timeout are results. Never sent twice: after a lost connection its end is unknown. */
-  async exec(id: string, request: ExecRequest, options: CallOptions = {}): Promise<ExecResult> {
-    if ((request.cmd === undefined) === (request.shell === undefined))
-      throw new FuseError('exactly one of cmd and shell is required');
-    const ownMs = Math.min(request.timeout_ms || EXEC_DEFAULT_TIMEOUT_MS, EXEC_MAX_TIMEOUT_MS) + EXEC_GRACE_MS;
-    const { timeoutMs } = this.#transport.config;
-    return await this.#transport.json(ExecResult, {
-      method: 'POST',
-      path: pathOf(id),
-      query: { action: 'exec' },
-      json: request,
-      repeat: 'if-unsent',
-      timeoutMs: timeoutMs === undefined ? null : Math.max(timeoutMs, ownMs),
-      ...options,
-    });
+  /**
+   * Runs one command to its end, however long its `timeout_ms` lets it. A non-zero exit and a timeout are results. After a lost connection it is asked
+   * for by its id, and never run twice; aborting kills it.
+   */
+  exec(id: string, request: ExecRequest, options: CallOptions = {}): Promise<ExecResult> {
+    return runExec(this.#transport, id, request, options);
+  }
+
+  /** Resolves once the command is started. */
+  spawn(id: string, command: SpawnOptions, options: SpawnCallOptions = {}): Promise<RemoteProcess> {
+    return spawnProcess(this.#transport, id, command, options);
+  }
+
+  /** Takes up an exec by its id, from the beginning of its log or from `offset` or `tail`. */
+  process(id: string, execId: string, options: ReattachOptions = {}): Promise<RemoteProcess> {
+    return reattachProcess(this.#transport, { environmentId: id, execId }, options);
+  }
+
+  files(id: string): RemoteFiles {
+    return new RemoteFiles(this.#transport, id);
   }
 
   destroy(id: string, options: CallOptions = {}): Promise<void> {
-    return this.#transport.none({ method: 'DELETE', path: pathOf(id), repeat: 'freely', ...options });
+    return this.#transport.none({ method: 'DELETE', path: environmentPath(id), repeat: 'freely', ...options });
   }
 
   /**
@@ -135,7 +156,8 @@ export class Environments {
     const events = resumedEvents<EnvironmentEvent>(
       {
         id,
-        connect: (lastEventId, signal) => this.#transport.open(eventsCall(`${pathOf(id)}/events`, lastEventId, signal)),
+        connect: (lastEventId, signal) =>
+          this.#transport.open(eventsCall(`${environmentPath(id)}/events`, lastEventId, signal)),
         decode: decodeEnvironmentEvent,
         isLast: (event) => isTerminalState(event.state),
       },
@@ -146,11 +168,9 @@ export class Environments {
   }
 }
 
-const pathOf = (id: string): string => `/v1/environments/${encodeURIComponent(id)}`;
-
 const actionCall = (id: string, action: string): Call => ({
   method: 'POST',
-  path: pathOf(id),
+  path: environmentPath(id),
   query: { action },
   repeat: 'freely',
 });

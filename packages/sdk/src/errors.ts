@@ -2,7 +2,8 @@
  * What a call can fail with:
  * - `FuseApiError`: the server answered, and the answer is an error;
  * - `FuseConnectionError`: no (whole) answer came; `FuseTimeoutError` is the one made by the client's own `timeoutMs`;
- * - `CutStreamError`: an event stream ended before its last event and could not be taken up again;
+ * - `CutStreamError`: an event stream or log ended before its last event and could not be taken up again;
+ * - `FuseExecLostError`: the VM of a command was lost, its end is unknown; `FuseLogGapError`: part of what it wrote is not kept any more;
  * - `IntegrityError`: downloaded bytes are not the ones that the server vouched for;
  * - `FuseError`: everything else (a wrong argument, an answer that is not the API's).
  * An aborted call rejects with its signal's own reason.
@@ -33,13 +34,13 @@ export class FuseTimeoutError extends FuseConnectionError {
 
 export class CutStreamError extends FuseError {
   override readonly name = 'CutStreamError';
-  /** Of the run or environment whose events these are. */
+  /** Of the run or environment whose events these are, or of the exec whose log it is. */
   readonly subjectId: string;
-  /** Give it to `events()` to go on where this stream was cut. */
+  /** Give it to `events()` to go on where this stream was cut; of an exec it is the `offset` of its log. */
   readonly lastEventId: string | undefined;
 
   constructor(subjectId: string, lastEventId: string | undefined, cause: unknown) {
-    super(`the event stream of ${subjectId} was cut and could not be taken up again; how it went on is unknown`, {
+    super(`the stream of ${subjectId} was cut and could not be taken up again; how it went on is unknown`, {
       cause,
     });
     this.subjectId = subjectId;
@@ -49,6 +50,35 @@ export class CutStreamError extends FuseError {
 
 export class IntegrityError extends FuseError {
   override readonly name = 'IntegrityError';
+}
+
+/** Its VM died, was destroyed, or was restored to a moment before. It is never run again by itself. */
+export class FuseExecLostError extends FuseError {
+  override readonly name = 'FuseExecLostError';
+  readonly execId: string;
+  /** The server's own sentence. */
+  readonly reason: string;
+
+  constructor(execId: string, reason: string) {
+    super(`exec ${execId} is lost, its end is unknown: ${reason}`);
+    this.execId = execId;
+    this.reason = reason;
+  }
+}
+
+/** Bytes `from` to `to` of the log are not kept any more: more was written than `max_log_bytes` while nobody read it. */
+export class FuseLogGapError extends FuseError {
+  override readonly name = 'FuseLogGapError';
+  readonly execId: string;
+  readonly from: number;
+  readonly to: number;
+
+  constructor(execId: string, gap: { from: number; to: number }) {
+    super(`bytes ${gap.from} to ${gap.to} of the log of exec ${execId} are not kept any more`);
+    this.execId = execId;
+    this.from = gap.from;
+    this.to = gap.to;
+  }
 }
 
 export interface ApiErrorFields {

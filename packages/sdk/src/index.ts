@@ -8,13 +8,22 @@ export type {
   EnvironmentEvent,
   EnvironmentSpec,
   EnvironmentState as State,
+  Exec,
+  ExecExit,
   ExecRequest,
   ExecResult,
+  ExecStdin,
+  FileInfo,
+  FileOperation,
+  FileResponse,
+  FileWritten,
   ForkEnvironment,
   Forks,
   Host,
   Image,
   Language,
+  ListProcesses,
+  ProcessInfo,
   RegisterHost,
   Run,
   RunErrorCode,
@@ -22,10 +31,17 @@ export type {
   RunOutput,
   RunState,
   RunTimings,
+  SignalName,
   SkippedOutput,
   Snapshot,
   SnapshotState,
+  TarIn,
+  TerminalSize,
+  TextEdit,
+  Ticket,
+  TicketRequest,
   UploadedFile,
+  WatchEvent,
 } from '@fuse/contract';
 export { isTerminalRunState } from '@fuse/contract';
 export { FuseClient, type FuseClientOptions, type ServerVersion } from './client.ts';
@@ -40,6 +56,8 @@ export {
   FuseApiError,
   FuseConnectionError,
   FuseError,
+  FuseExecLostError,
+  FuseLogGapError,
   FuseTimeoutError,
   IntegrityError,
   isConflict,
@@ -52,9 +70,27 @@ export {
   isUnavailable,
   isVmLost,
 } from './errors.ts';
+export type { ExecLogItem, FollowOptions, LogOptions, LogPosition } from './exec-log.ts';
+export type { Execs, KillOptions, Processes, WriteStdinOptions } from './execs.ts';
+export type { ByteRange, OpenedFile } from './file-reading.ts';
 export type { FileContent, Files } from './files.ts';
 export type { Hosts, ListHostsOptions } from './hosts.ts';
 export type { KeyedOptions } from './once.ts';
+export type {
+  ListOptions,
+  Ownership,
+  ReadOptions,
+  RemoteFiles,
+  SearchOptions,
+  WriteOptions,
+} from './remote-files.ts';
+export type {
+  ProcessOptions,
+  ReattachOptions,
+  RemoteProcess,
+  SpawnCallOptions,
+  SpawnOptions,
+} from './remote-process.ts';
 export { asText, bytesFromBase64, type RunStreamEvent, type RunTextEvent } from './run-events.ts';
 export type { CallOptions, RunOutputs } from './run-outputs.ts';
 export type { RunResult } from './run-result.ts';
@@ -68,3 +104,4 @@ export type {
 } from './snapshots.ts';
 export type { Fetch } from './transport.ts';
 export { VERSION } from './version.ts';
+export type { WatchOptions } from './watch-files.ts';

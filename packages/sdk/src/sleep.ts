@@ -1,5 +1,8 @@
 /** Waiting that can be cut short. */
 
+/** Servers send something at least every 15 s on whatever may stand still: after this long without, a connection is dead. */
+export const STALL_MS = 45_000;
+
 /** Rejects with the signal's reason when it aborts first. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

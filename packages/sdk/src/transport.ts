@@ -1,7 +1,9 @@
 /** One call over fetch: URL, headers, deadline, retries, errors. Knows no noun of the API. */
+import { ErrorEnvelope, errorStatus } from '@fuse/contract';
 import { z } from 'zod';
-import { apiErrorFrom, FuseConnectionError, FuseError, FuseTimeoutError, isNotFound } from './errors.ts';
+import { apiErrorFrom, FuseApiError, FuseConnectionError, FuseError, FuseTimeoutError, isNotFound } from './errors.ts';
 import { type Random, type Repeat, withRetries } from './retry.ts';
+import { within } from './sleep.ts';
 
 export type Fetch = (url: URL, init: RequestInit & { duplex?: 'half' }) => Promise<Response>;
 export type Query = Record<string, string | number | readonly string[] | undefined>;
@@ -20,11 +22,12 @@ export interface TransportConfig {
 }
 
 export interface Call {
-  method: 'GET' | 'POST' | 'DELETE';
+  method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE';
   /** From the root, its parts already encoded; or a whole URL. */
   path: string;
   /** Send neither our token nor our headers. */
   anonymous?: boolean;
+  /** Empty and 0 are left out, as nothing said; where they say something, give '0'. */
   query?: Query;
   /** Sent as JSON. */
   json?: unknown;
@@ -35,6 +38,8 @@ export interface Call {
   repeat: Repeat;
   /** Of all attempts together; `null`: none, absent: the client's. */
   timeoutMs?: number | null;
+  /** Without a byte of the answer for so long the connection counts as lost. Only for answers that heartbeats keep alive. */
+  stallMs?: number;
   signal?: AbortSignal | undefined;
 }
 
@@ -57,7 +62,7 @@ export class Transport {
 
   /** The answer's JSON, checked. Reading it is part of the attempt: an answer that breaks off is a lost connection. */
   async json<T extends z.ZodType>(schema: T, call: Call): Promise<z.infer<T>> {
-    const text = await this.#attempts(call, (response) => response.text());
+    const text = await this.#attempts(call, (response) => textOf(response, call.stallMs));
     let value: unknown;
     try {
       value = JSON.parse(text);
@@ -66,6 +71,12 @@ export class Transport {
     }
     const parsed = schema.safeParse(value);
     if (parsed.success) return parsed.data;
+    // What fails after heartbeats have begun comes under their status.
+    const failed = ErrorEnvelope.safeParse(value);
+    if (failed.success) {
+      const { code, message, details, hint } = failed.data.error;
+      throw new FuseApiError({ status: errorStatus[code], code, reason: message, details, hint, body: text });
+    }
     throw new FuseError(
       `${call.method} ${call.path}: the answer is not what the API promises: ${z.prettifyError(parsed.error)}`,
       { cause: parsed.error },
@@ -114,8 +125,10 @@ export class Transport {
     signal: AbortSignal,
     attempt: number,
   ): Promise<T> {
+    const stalled = new AbortController();
     try {
-      const response = await this.#fetch(call, signal);
+      const fetching = this.#fetch(call, AbortSignal.any([signal, stalled.signal]));
+      const response = await (call.stallMs === undefined ? fetching : within(call.stallMs, fetching));
       if (response.ok) return await read(response);
       const error = apiErrorFrom(response, await response.text(), Date.now());
       // The attempt before this one had done it; only its answer was lost.
@@ -123,6 +136,7 @@ export class Transport {
       throw error;
     } catch (error) {
       if (signal.aborted || error instanceof FuseError) throw error;
+      stalled.abort(error);
       throw connectionError(call, error);
     }
   }
@@ -147,6 +161,17 @@ export class Transport {
       ...(body instanceof ReadableStream ? { duplex: 'half' as const } : {}),
       signal,
     });
+  }
+}
+
+async function textOf(response: Response, stallMs: number | undefined): Promise<string> {
+  if (stallMs === undefined || response.body === null) return await response.text();
+  const decoder = new TextDecoder();
+  const reader = response.body.getReader();
+  for (let text = ''; ; ) {
+    const { done, value } = await within(stallMs, reader.read());
+    if (done) return text + decoder.decode();
+    text += decoder.decode(value, { stream: true });
   }
 }
 

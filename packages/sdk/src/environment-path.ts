@@ -1,0 +1,1 @@
+export const environmentPath = (id: string): string => `/v1/environments/${encodeURIComponent(id)}`;
