@@ -6,7 +6,7 @@
  *   141                      nobody read our output any more; the run was cancelled
  *   1                        no truthful result: refused, no room, the VM was lost, outputs could not be saved
  */
-import type { RunResult } from '@fuse/sdk';
+import type { ExecExit, RunResult } from '@fuse/sdk';
 
 export const TIMED_OUT_EXIT_CODE = 124;
 export const CANCELLED_EXIT_CODE = 130;
@@ -17,3 +17,7 @@ export function exitCodeOf(result: RunResult): number {
   if (result.state === 'cancelled') return CANCELLED_EXIT_CODE;
   return result.exitCode ?? 1;
 }
+
+/** Of a command in an environment. */
+export const exitCodeOfExec = (exit: Pick<ExecExit, 'timed_out' | 'exit_code'>): number =>
+  exit.timed_out ? TIMED_OUT_EXIT_CODE : exit.exit_code;

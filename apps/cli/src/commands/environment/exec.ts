@@ -1,11 +1,12 @@
-import { bytesFromBase64, type ExecRequest, type ExecResult } from '@fuse/sdk';
+import type { ExecExit, ExecRequest, FuseClient, SpawnOptions } from '@fuse/sdk';
 import type { Command } from 'commander';
 import { parseDurationMs } from '../../args/duration.ts';
 import { gatherEnv } from '../../args/key-value.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
 import { CliError } from '../../cli-error.ts';
-import { TIMED_OUT_EXIT_CODE } from '../../exit-code.ts';
-import { formatBytes, json } from '../../output/format.ts';
+import { exitCodeOfExec } from '../../exit-code.ts';
+import { Interrupted, interruptSignal } from '../../interrupt.ts';
+import { formatBytes, formatMs, json } from '../../output/format.ts';
 
 interface Flags {
   shell?: string;
@@ -13,60 +14,148 @@ interface Flags {
   env?: Record<string, string>;
   cwd?: string;
   user?: string;
+  stdin?: true;
+  background?: true;
+  id?: string;
 }
 
 const AFTER_HELP = `
-Exits with the command's own code; 124 when its time was over.
-
+Exits with the command's own code; 124 when its time was over, 130 after Ctrl-C (which ends the command with all that it started; twice: leave at once).
 Examples:
   fuse environment exec fuse-demo -- ls -l /
   fuse environment exec fuse-demo --shell 'ps aux | wc -l'
+  tar c src | fuse environment exec -i fuse-demo -- tar x        its standard input is ours
+  fuse environment exec --background fuse-demo -- npm run dev    prints an id for \`fuse environment logs\`, \`wait\` and \`kill\`
 `;
 
 export function addEnvironmentExecCommand(parent: Command, cli: Cli): void {
   const command = parent
     .command('exec')
-    .description('Run one command in an environment and print what it wrote, byte for byte.')
+    .description('Run one command in an environment: what it writes comes as it writes it, byte for byte.')
     .usage('[options] ID -- COMMAND [args...]')
     .argument('<id>')
     .argument('[command...]')
     .option('--shell <line>', 'run this line by the shell instead of a command')
-    .option('--timeout <time>', 'end it after 30s, 5m … (default 1m, at most 10m)', parseDurationMs)
+    .option('-i, --stdin', 'pass on standard input, to its end')
+    .option('--timeout <time>', 'end it after 30s, 5m, 2h … (default: never)', parseDurationMs)
     .option('--env <KEY[=value]>', 'set a variable, or pass on the one set here; may be repeated', gatherEnv(cli.env))
-    .option('--cwd <dir>', 'working directory')
+    .option('--cwd <dir>', 'working directory (default /workspace)')
     .option('--user <name>', 'as this user')
+    .option('--background', 'print its id once it is started, and leave it running')
+    .option('--id <id>', 'its id; an exec that has it already is not started again')
     .addHelpText('after', AFTER_HELP)
     .action(async (id: string, argv: string[], flags: Flags) => {
       if (argv.length > 0 === (flags.shell !== undefined))
         throw new CliError('give either a command or --shell', { hint: `fuse environment exec ${id} -- COMMAND` });
+      if (flags.background === true && flags.stdin === true)
+        throw new CliError('a command in the background cannot have our standard input');
       const client = await clientOf(cli, command);
-      const request: ExecRequest = {
-        ...(argv.length > 0 ? { cmd: argv } : { shell: flags.shell }),
-        timeout_ms: flags.timeout,
-        env: flags.env,
-        cwd: flags.cwd,
-        user: flags.user,
-      };
-      if (wantsJson(command)) {
-        const result = await client.environments.exec(id, request);
-        await cli.io.out(json(result));
-        process.exitCode = exitCode(result);
-        return;
-      }
-      const result = await client.environments.exec(id, { ...request, encoding: 'base64' });
-      await cli.io.out(bytesFromBase64(result.stdout));
-      await cli.io.err(bytesFromBase64(result.stderr));
-      for (const line of remarks(result)) cli.io.say(line);
-      process.exitCode = exitCode(result);
+      const request = requestOf(argv, flags);
+      if (flags.background === true) await start(cli, client, id, request, wantsJson(command));
+      else if (wantsJson(command)) process.exitCode = await runForJson(cli, client, id, request, flags);
+      else process.exitCode = await stream(cli, client, id, spawnOptions(request), flags);
     });
   addGlobalOptions(command);
 }
 
-const exitCode = (result: ExecResult): number => (result.timed_out ? TIMED_OUT_EXIT_CODE : result.exit_code);
+function requestOf(argv: string[], { id, shell, timeout, env, cwd, user }: Flags): ExecRequest {
+  return {
+    ...(argv.length > 0 ? { cmd: argv } : { shell }),
+    ...(id === undefined ? {} : { id }),
+    ...(timeout === undefined ? {} : { timeout_ms: timeout }),
+    ...(env === undefined ? {} : { env }),
+    ...(cwd === undefined ? {} : { cwd }),
+    ...(user === undefined ? {} : { user }),
+  };
+}
 
-function* remarks(result: ExecResult): Generator<string> {
-  if (result.timed_out) yield `timed out after ${result.duration_ms} ms`;
-  if (result.oom_killed) yield 'out of memory';
-  if (result.truncated)
-    yield `the output is cut; it was ${formatBytes(result.stdout_bytes)} on stdout, ${formatBytes(result.stderr_bytes)} on stderr`;
+function spawnOptions({ cmd, shell, id, timeout_ms, env, cwd, user }: ExecRequest): SpawnOptions {
+  return {
+    ...(cmd === undefined ? {} : { cmd }),
+    ...(shell === undefined ? {} : { shell }),
+    ...(id === undefined ? {} : { id }),
+    ...(timeout_ms === undefined ? {} : { timeoutMs: timeout_ms }),
+    ...(env === undefined ? {} : { env }),
+    ...(cwd === undefined ? {} : { cwd }),
+    ...(user === undefined ? {} : { user }),
+  };
+}
+
+async function start(cli: Cli, client: FuseClient, id: string, request: ExecRequest, asJson: boolean): Promise<void> {
+  const exec = await client.environments.execs.start(id, request);
+  await cli.io.out(asJson ? json(exec) : `${exec.id}\n`);
+  if (!asJson) cli.io.say(`runs on: fuse environment logs --follow ${id} ${exec.id}`);
+}
+
+async function runForJson(
+  cli: Cli,
+  client: FuseClient,
+  id: string,
+  request: ExecRequest,
+  { stdin }: Flags,
+): Promise<number> {
+  const input =
+    stdin === true
+      ? { stdin: (await readAll(process.stdin)).toString('base64'), stdin_encoding: 'base64' as const }
+      : {};
+  // Without a limit the API's own default would hold.
+  const result = await client.environments.exec(
+    id,
+    { ...request, ...input, timeout_ms: request.timeout_ms ?? NO_LIMIT_MS },
+    { signal: interruptSignal() },
+  );
+  await cli.io.out(json(result));
+  return exitCodeOfExec(result);
+}
+
+const NO_LIMIT_MS = 30 * 86_400_000;
+
+async function stream(
+  cli: Cli,
+  client: FuseClient,
+  id: string,
+  spawn: SpawnOptions,
+  { stdin }: Flags,
+): Promise<number> {
+  const signal = AbortSignal.any([interruptSignal(), cli.io.brokenPipe]);
+  try {
+    const remote = await client.environments.spawn(
+      id,
+      { ...spawn, stdin: stdin === true ? 'pipe' : 'ignore' },
+      { signal, onGap: ({ from, to }) => cli.io.say(`${formatBytes(to - from)} of output are missing here`) },
+    );
+    // A command that takes no more of it says so by its end.
+    if (stdin === true) void feed(process.stdin, remote.stdin).catch(() => {});
+    const [exit] = await Promise.all([
+      remote.exit,
+      copy(remote.stdout, (chunk) => cli.io.out(chunk)),
+      copy(remote.stderr, (chunk) => cli.io.err(chunk)),
+    ]);
+    for (const line of remarks(exit)) cli.io.say(line);
+    return exitCodeOfExec(exit);
+  } catch (error) {
+    if (signal.aborted && signal.reason instanceof Interrupted) return signal.reason.exitCode;
+    throw error;
+  }
+}
+
+async function feed(input: AsyncIterable<Uint8Array>, stdin: WritableStream<Uint8Array>): Promise<void> {
+  const writer = stdin.getWriter();
+  for await (const chunk of input) await writer.write(chunk);
+  await writer.close();
+}
+
+async function copy(stream: ReadableStream<Uint8Array>, write: (chunk: Uint8Array) => Promise<void>): Promise<void> {
+  for await (const chunk of stream) await write(chunk);
+}
+
+async function readAll(input: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of input) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+function* remarks(exit: ExecExit): Generator<string> {
+  if (exit.timed_out) yield `timed out after ${formatMs(exit.duration_ms)}`;
+  if (exit.oom_killed) yield 'out of memory';
 }
