@@ -15,6 +15,8 @@ import { registerEnvironmentRoutes } from './environments/routes.ts';
 import { EventHub } from './events/events.ts';
 import { FileService } from './files/file-service.ts';
 import { registerFileRoutes } from './files/routes.ts';
+import { GuestFileService } from './guest-files/guest-file-service.ts';
+import { registerGuestFileRoutes } from './guest-files/routes.ts';
 import { HostDirectory } from './hosts/host-directory.ts';
 import { HostService } from './hosts/host-service.ts';
 import { registerHostRoutes } from './hosts/routes.ts';
@@ -173,6 +175,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           },
         });
         registerFileRoutes(app, files);
+        registerGuestFileRoutes(app, new GuestFileService(environmentContext, environments));
       },
     });
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));

@@ -4,17 +4,8 @@
  * unreachable, late, or without room: for `createVm` nothing is left behind in the last case only).
  */
 
-import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
-import {
-  type FileOperation,
-  type FileRequest,
-  type FileResponse,
-  fileOperations,
-  type Healthcheck,
-  TarIn,
-  TUNNEL_PROTOCOL,
-} from '@fuse/contract';
+import { type Healthcheck, TUNNEL_PROTOCOL } from '@fuse/contract';
 import {
   CollectedOutputs,
   type CollectOutputs,
@@ -22,7 +13,6 @@ import {
   ExportedSnapshot,
   type ExportSnapshot,
   type GuestFiles,
-  GuestFileWritten,
   HostCapacityReport,
   HostExec,
   HostExecResult,
@@ -36,6 +26,7 @@ import {
 } from '@fuse/host-protocol';
 import { z } from 'zod';
 import { HostExecs } from './host-execs.ts';
+import { HostFiles } from './host-files.ts';
 import { type HostAddress, HostTransport } from './host-transport.ts';
 import type { Upgraded } from './host-upgrade.ts';
 
@@ -50,10 +41,8 @@ const PAUSE_MS = 180_000;
 const DELETE_SNAPSHOT_MS = 60_000;
 const START_EXEC_MS = 30_000;
 const TRANSFER_MS = 900_000;
-/** Until a stream's first byte: the guest has opened what it is about. */
-const OPEN_MS = 60_000;
-/** Walks a tree, copies one, searches one. */
-const FILE_OPERATION_MS = 900_000;
+/** A server in a guest that is slow to accept is waited for by the guest, which gives up before. */
+const CONNECT_MS = 60_000;
 /** Whole memories and disks are read, and go to the object store. What was uploaded stays, so a late one is only asked again. */
 const EXPORT_MS = 3_600_000;
 /** The longest `waitMs` that a host takes. */
@@ -68,32 +57,15 @@ const Written = z.object({
   files: z.array(z.object({ path: z.string(), size_bytes: z.number(), sha256: z.string() })),
 });
 
-export type GuestStream = 'file' | 'tar' | 'watch';
-
-export interface GuestUpload {
-  query: URLSearchParams;
-  body: Readable;
-  sizeBytes?: number;
-  signal: AbortSignal;
-}
-
-const uploadCall = (path: string, { query, body, sizeBytes, signal }: GuestUpload) =>
-  ({
-    method: 'PUT',
-    path: `${path}?${query}`,
-    body,
-    ...(sizeBytes === undefined ? {} : { headers: { 'content-length': sizeBytes } }),
-    timeoutMs: TRANSFER_MS,
-    signal,
-  }) as const;
-
 export class HostClient implements AsyncDisposable {
   readonly #transport: HostTransport;
   readonly execs: HostExecs;
+  readonly files: HostFiles;
 
   constructor(host: HostAddress) {
     this.#transport = new HostTransport(host);
     this.execs = new HostExecs(this.#transport);
+    this.files = new HostFiles(this.#transport);
   }
 
   capacity(signal?: AbortSignal): Promise<HostCapacityReport> {
@@ -199,43 +171,10 @@ export class HostClient implements AsyncDisposable {
     return this.#transport.nothing({ method: 'DELETE', path, timeoutMs: START_EXEC_MS, signal });
   }
 
-  /** Bytes of a file, a tar, or a watch's lines, unread; destroy it to stop. `query` is the guest's own. A body that ends early was cut. */
-  readGuest(
-    vmId: string,
-    {
-      what,
-      query,
-      head = false,
-      signal,
-    }: { what: GuestStream; query: URLSearchParams; head?: boolean; signal: AbortSignal },
-  ): Promise<IncomingMessage> {
-    const path = `/v1/vms/${vmId}/${what}?${query}`;
-    return this.#transport.stream({ method: head ? 'HEAD' : 'GET', path, timeoutMs: OPEN_MS, signal });
-  }
-
-  writeGuestFile(vmId: string, upload: GuestUpload): Promise<GuestFileWritten> {
-    return this.#transport.json(uploadCall(`/v1/vms/${vmId}/file`, upload), GuestFileWritten);
-  }
-
-  extractGuestTar(vmId: string, upload: GuestUpload): Promise<TarIn> {
-    return this.#transport.json(uploadCall(`/v1/vms/${vmId}/tar`, upload), TarIn);
-  }
-
-  fileOperation<Name extends FileOperation>(
-    vmId: string,
-    name: Name,
-    body: FileRequest<Name>,
-    signal?: AbortSignal,
-  ): Promise<FileResponse<Name>> {
-    const call = { method: 'POST', path: `/v1/vms/${vmId}/file/${name}`, body, timeoutMs: FILE_OPERATION_MS } as const;
-    const { response } = fileOperations[name];
-    return this.#transport.json({ ...call, signal }, response) as Promise<FileResponse<Name>>; // `Name`'s own, which indexing hides
-  }
-
   /** One connection to the TCP server on that port of the guest; half-close is its peers'. `conflict` when nothing listens there. */
   tunnel(vmId: string, port: number, signal?: AbortSignal): Promise<Upgraded> {
     const path = `/v1/vms/${vmId}/ports/${port}/connect`;
-    return this.#transport.upgrade({ method: 'GET', path, timeoutMs: OPEN_MS, signal }, TUNNEL_PROTOCOL);
+    return this.#transport.upgrade({ method: 'GET', path, timeoutMs: CONNECT_MS, signal }, TUNNEL_PROTOCOL);
   }
 
   putHealthcheck(vmId: string, body: Healthcheck, signal?: AbortSignal): Promise<void> {

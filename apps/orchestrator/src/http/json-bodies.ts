@@ -54,13 +54,19 @@ async function readBody(payload: IncomingMessage, limitBytes: number): Promise<B
 
 /** Throws 413 once the client had time to stop sending. */
 export async function refuseOversized(payload: IncomingMessage, limitBytes: number): Promise<never> {
+  await discardBody(payload);
+  throw new AppError('payload_too_large', `request body exceeds the ${limitBytes} byte limit for this endpoint`);
+}
+
+/** Before a refusal while the client may still be sending: it reads none before it is done, or had time to stop. */
+export async function discardBody(payload: IncomingMessage): Promise<void> {
+  if (payload.readableEnded || payload.destroyed) return;
   payload.on('error', () => {});
   payload.resume();
   const stop = new AbortController();
   payload.once('close', () => stop.abort());
   payload.once('end', () => stop.abort());
   await delay(DISCARD_MS, undefined, { signal: stop.signal }).catch(() => {});
-  throw new AppError('payload_too_large', `request body exceeds the ${limitBytes} byte limit for this endpoint`);
 }
 
 export function parseJson(bytes: Uint8Array): unknown {

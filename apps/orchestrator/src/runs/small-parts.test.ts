@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseByteRange } from './byte-range.ts';
+import { parseByteRange } from '../http/byte-range.ts';
 import { contentTypeOf } from './content-type.ts';
 import { checkDownload, downloadExpiry, downloadPath } from './download-url.ts';
 import { formatPosition, parsePosition, START } from './event-position.ts';

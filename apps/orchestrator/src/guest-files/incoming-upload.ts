@@ -1,0 +1,22 @@
+import { Readable } from 'node:stream';
+import type { FastifyRequest } from 'fastify';
+import { discardBody } from '../http/json-bodies.ts';
+import type { Upload } from './guest-file-service.ts';
+import { endWhenStalled } from './stalled-client.ts';
+
+/** A request's body, of any size, as long as it comes. A refusal waits until the client had time to stop sending. */
+export async function incomingUpload<T>(
+  request: FastifyRequest,
+  work: (upload: Omit<Upload, 'query'>) => Promise<T>,
+): Promise<T> {
+  const { raw } = request;
+  if (request.body === undefined) return work({ body: Readable.from([]), sizeBytes: 0 });
+  endWhenStalled(raw);
+  const declared = raw.headers['content-length'];
+  try {
+    return await work({ body: raw, sizeBytes: declared === undefined ? undefined : Number(declared) });
+  } catch (error) {
+    await discardBody(raw);
+    throw error;
+  }
+}
