@@ -24,6 +24,7 @@ type Account struct {
 	GID    uint32
 	Groups []uint32
 	Home   string
+	Shell  string
 }
 
 // Files names the two databases.
@@ -50,6 +51,9 @@ func (f Files) find(user string) (Account, error) {
 	default:
 		return Account{}, fmt.Errorf("no user %q in the image's /etc/passwd", user)
 	}
+	if !strings.HasPrefix(account.Shell, "/") {
+		account.Shell = "/bin/sh"
+	}
 	account.Groups = f.groupsOf(account)
 	return account, nil
 }
@@ -68,6 +72,9 @@ func (f Files) passwd(wanted func(name string, uid uint32) bool) (Account, bool)
 			return true
 		}
 		account = Account{Name: fields[0], UID: uint32(uid), GID: uint32(gid), Home: fields[5]}
+		if len(fields) > 6 {
+			account.Shell = fields[6]
+		}
 		found = true
 		return false
 	})

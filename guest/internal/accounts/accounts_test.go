@@ -32,7 +32,7 @@ const (
 
 func TestAUserIsFoundByNameAndByNumberWithItsGroups(t *testing.T) {
 	directory := write(t, passwd, group)
-	want := Account{Name: "dev", UID: 1000, GID: 1001, Groups: []uint32{1001, 27}, Home: "/home/dev"}
+	want := Account{Name: "dev", UID: 1000, GID: 1001, Groups: []uint32{1001, 27}, Home: "/home/dev", Shell: "/bin/sh"}
 	for _, user := range []string{"dev", "1000"} {
 		if got, err := directory.Lookup(user); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", user, got, err)
@@ -56,7 +56,7 @@ func TestRootExistsWithoutAnyFile(t *testing.T) {
 
 func TestANumberWithoutAnEntryIsAUserOfItsOwn(t *testing.T) {
 	got, err := write(t, passwd, group).Lookup("4242")
-	if err != nil || !reflect.DeepEqual(got, Account{Name: "4242", UID: 4242, GID: 4242, Groups: []uint32{4242}, Home: "/"}) {
+	if err != nil || !reflect.DeepEqual(got, Account{Name: "4242", UID: 4242, GID: 4242, Groups: []uint32{4242}, Home: "/", Shell: "/bin/sh"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

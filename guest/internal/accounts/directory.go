@@ -15,6 +15,9 @@ type Directory struct {
 	mu      sync.Mutex
 	version [2]fileVersion
 	known   map[string]Account
+
+	namesVersion [2]fileVersion
+	names        *Names
 }
 
 // fileVersion changes with every change of a file: the change time is the kernel's own, no program sets it.

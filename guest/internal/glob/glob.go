@@ -23,12 +23,14 @@ const (
 	maxDuration    = 20 * time.Second
 )
 
+// TooMany is the reason of the one entry that says that a bound ended the search.
+const TooMany = "too_many"
+
 const (
 	symlink       = "symlink"
 	notRegular    = "not_a_regular_file"
 	unreadable    = "unreadable"
 	badName       = "bad_name"
-	tooMany       = "too_many"
 	reasonPadding = 64 // a result entry's bytes beside its paths
 )
 
@@ -258,6 +260,6 @@ func (s *search) afford(pathBytes int) bool {
 func (s *search) stop() {
 	if !s.stopped {
 		s.stopped = true
-		s.result.Skipped = append(s.result.Skipped, protocol.GlobSkipped{Path: s.cwd, Reason: tooMany})
+		s.result.Skipped = append(s.result.Skipped, protocol.GlobSkipped{Path: s.cwd, Reason: TooMany})
 	}
 }

@@ -167,7 +167,7 @@ func TestMoreFilesThanAskedForAreToldByOneEntry(t *testing.T) {
 	}
 	root := tree(t, names...)
 	result, err := Find(context.Background(), protocol.GlobRequest{Cwd: root, Patterns: []string{"*", "**"}, MaxFiles: 10})
-	if err != nil || len(result.Files) != 10 || !reflect.DeepEqual(result.Skipped, []protocol.GlobSkipped{{Path: root, Reason: tooMany}}) {
+	if err != nil || len(result.Files) != 10 || !reflect.DeepEqual(result.Skipped, []protocol.GlobSkipped{{Path: root, Reason: TooMany}}) {
 		t.Errorf("%+v, %v", result, err)
 	}
 }
