@@ -17,11 +17,14 @@ import (
 	"fuse/guest/internal/channel"
 	"fuse/guest/internal/disk"
 	"fuse/guest/internal/exec"
+	"fuse/guest/internal/health"
 	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
+	"fuse/guest/internal/processes"
 	"fuse/guest/internal/protocol"
 	"fuse/guest/internal/reaper"
 	"fuse/guest/internal/server"
+	"fuse/guest/internal/tunnel"
 )
 
 // version is set by the linker: -X main.version=…
@@ -71,7 +74,8 @@ func run(logger *log.Logger) error {
 	if err != nil {
 		return err
 	}
-	registry, err := newRegistry(machine)
+	users := accounts.NewDirectory(accounts.System)
+	registry, err := newRegistry(machine, users)
 	if err != nil {
 		return err
 	}
@@ -82,11 +86,14 @@ func run(logger *log.Logger) error {
 	protocol.Rehearse()
 	listener := channel.Listen(port, protocol.Greeting, func(err error) { logger.Printf("guest channel: %v", err) })
 	agent := &server.Agent{
-		Execs:   registry,
-		Machine: identity.New(machine.Random),
-		Hooks:   hooks.New(protocol.RestoredHooksDirectory, registry),
-		Disk:    disk.New(machine.Disk),
-		Version: version,
+		Execs:       registry,
+		Machine:     identity.New(machine.Random),
+		Hooks:       hooks.New(protocol.RestoredHooksDirectory, registry),
+		Disk:        disk.New(machine.Disk),
+		Processes:   processes.NewTable(machine.Processes, users, registry.Groups),
+		Tunnels:     &tunnel.Tunnels{},
+		Healthcheck: health.New(registry),
+		Version:     version,
 	}
 	if err := server.New(agent, logger).Serve(listener); err != nil {
 		return fmt.Errorf("serve: %w", err)
@@ -94,7 +101,7 @@ func run(logger *log.Logger) error {
 	return errors.New("the server ended")
 }
 
-func newRegistry(machine *boot.Machine) (*exec.Registry, error) {
+func newRegistry(machine *boot.Machine, users *accounts.Directory) (*exec.Registry, error) {
 	memory, err := boot.ReadMemory()
 	if err != nil {
 		return nil, err
@@ -111,9 +118,9 @@ func newRegistry(machine *boot.Machine) (*exec.Registry, error) {
 		return nil, err
 	}
 	return exec.NewRegistry(exec.Options{
-		Forker:            &exec.Forker{Reaper: reaper.Start(), OOMScore: machine.OOMScore},
+		Forker:            &exec.Forker{Reaper: reaper.Start(), OOMScore: machine.OOMScore, Terminals: machine.Terminals},
 		NewGroup:          func() (exec.Group, error) { return tree.New() },
-		Users:             accounts.NewDirectory(accounts.System),
+		Users:             users,
 		OutputBudgetBytes: min(max(memory.Total/outputShare, outputMinBytes), outputMaxBytes),
 	}), nil
 }

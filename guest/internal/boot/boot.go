@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fuse/guest/internal/pty"
 )
 
 const deviceWait = 15 * time.Second
@@ -25,6 +27,10 @@ type Machine struct {
 	Random *os.File
 	// OOMScore is the agent's own oom_score_adj.
 	OOMScore *os.File
+	// Processes is the root of procfs.
+	Processes int
+	// Terminals is the root of devpts.
+	Terminals int
 }
 
 // Early prepares what everything else needs, errors being told included: a log, and devices.
@@ -64,6 +70,12 @@ func hold(disk int) (*Machine, error) {
 	}
 	if m.Cgroups, err = unix.Open("/sys/fs/cgroup", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open cgroup tree: %w", err)
+	}
+	if m.Processes, err = unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open the table of processes: %w", err)
+	}
+	if m.Terminals, err = pty.OpenDirectory("/dev/pts"); err != nil {
+		return nil, fmt.Errorf("open the terminals: %w", err)
 	}
 	if m.Random, err = os.OpenFile("/dev/urandom", os.O_RDWR, 0); err != nil {
 		return nil, err

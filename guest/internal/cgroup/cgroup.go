@@ -11,6 +11,7 @@ package cgroup
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -19,9 +20,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fuse/guest/internal/processes"
 )
 
-const sweepInterval = 500 * time.Millisecond
+const (
+	sweepInterval = 500 * time.Millisecond
+	maxDepth      = 16 // of cgroups that the guest made below an exec's
+	maxListBytes  = 1 << 20
+)
 
 type Tree struct {
 	execs    int // descriptor of fuse/
@@ -120,6 +127,9 @@ func (t *Tree) make() (*Group, error) {
 // FD is the directory's descriptor, to clone a child into the cgroup.
 func (g *Group) FD() int { return g.dir }
 
+// Name is the directory's name.
+func (g *Group) Name() string { return g.name }
+
 // Kill sends SIGKILL to every process of the group, forks in flight included.
 func (g *Group) Kill() error {
 	g.mu.Lock()
@@ -128,6 +138,67 @@ func (g *Group) Kill() error {
 		return nil
 	}
 	return write(g.dir, "cgroup.kill", "1")
+}
+
+// Signal sends a signal to every process of the group, those in groups that the guest made below it included.
+func (g *Group) Signal(signal unix.Signal) { processes.SignalAll(g.pids, signal) }
+
+func (g *Group) pids() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	return pidsBelow(g.dir, maxDepth)
+}
+
+func pidsBelow(dir, depth int) []int {
+	var pids []int
+	for _, line := range strings.Fields(string(readFile(dir, "cgroup.procs"))) {
+		if pid, err := strconv.Atoi(line); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	if depth == 0 {
+		return pids
+	}
+	for _, name := range directories(dir) {
+		below, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			continue
+		}
+		pids = append(pids, pidsBelow(below, depth-1)...)
+		unix.Close(below)
+	}
+	return pids
+}
+
+func directories(dir int) []string {
+	fd, err := openAt(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil
+	}
+	file := os.NewFile(uintptr(fd), "cgroup")
+	defer file.Close()
+	entries, _ := file.ReadDir(-1)
+	var names []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+func readFile(dir int, name string) []byte {
+	fd, err := openAt(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return nil
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	text, _ := io.ReadAll(io.LimitReader(file, maxListBytes))
+	return text
 }
 
 // Populated tells whether a live process is left in the group.

@@ -56,6 +56,7 @@ type Conversation struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	out     Stream
+	stdin   []byte // a buffer, once there is some
 	aborted chan struct{}
 	gone    chan struct{}
 }
@@ -71,7 +72,6 @@ func (e *Exec) Converse(ctx context.Context, offset int64, out Stream) (*Convers
 		earlier.stop(errTakenOver)
 		<-earlier.gone
 	}
-	e.stdin.resume()
 	c := &Conversation{exec: e, out: out, aborted: make(chan struct{}), gone: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	context.AfterFunc(c.ctx, c.abort)
@@ -102,7 +102,6 @@ func (c *Conversation) stop(cause error) { c.cancel(cause) }
 // abort unblocks both directions.
 func (c *Conversation) abort() {
 	defer close(c.aborted)
-	c.exec.stdin.interrupt()
 	if !errors.Is(context.Cause(c.ctx), errFinished) {
 		c.out.Abort()
 	}
@@ -169,7 +168,10 @@ func (c *Conversation) listen(in *frames.Reader) error {
 		case frames.Stdin:
 			err = c.takeStdin(in)
 		case frames.StdinEnd:
-			c.exec.stdin.close()
+			err = c.exec.stdin.end(c.ctx, -1)
+			if errors.Is(err, errStdinClosed) {
+				err = nil // which is what was asked for
+			}
 		case frames.Ack:
 			err = c.takeAck(in)
 		case frames.Signal:
@@ -182,11 +184,13 @@ func (c *Conversation) listen(in *frames.Reader) error {
 }
 
 func (c *Conversation) takeStdin(in *frames.Reader) error {
-	var buffer [stdinChunkBytes]byte
+	if c.stdin == nil {
+		c.stdin = make([]byte, stdinChunkBytes)
+	}
 	for {
-		n, err := in.Read(buffer[:])
+		n, err := in.Read(c.stdin)
 		if n > 0 {
-			if err := c.exec.stdin.write(buffer[:n]); err != nil {
+			if err := c.exec.stdin.feed(c.ctx, c.stdin[:n]); err != nil {
 				return err
 			}
 		}
@@ -215,15 +219,15 @@ func (c *Conversation) takeSignal(in *frames.Reader) error {
 	if err != nil {
 		return err
 	}
-	var wanted protocol.ExecSignal
+	var wanted protocol.Signal
 	if err := json.Unmarshal(payload, &wanted); err != nil {
-		return fault.New(fault.InvalidArgument, "a signal frame holds JSON {signal}")
+		return fault.New(fault.InvalidArgument, "a signal frame holds JSON {signal, tree?}")
 	}
 	signal, err := ParseSignal(wanted.Signal)
 	if err != nil {
 		return err
 	}
-	c.exec.Signal(signal)
+	c.exec.Signal(signal, wanted.Tree)
 	return nil
 }
 

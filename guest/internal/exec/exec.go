@@ -4,7 +4,7 @@
 //	starting ──▶ running ──(leader ends, pipes drained)──▶ ended ──(DELETE, or 1 000 newer ones)──▶ forgotten
 //
 // An exec ends when its leader does. Background children live on unless the spec or a timeout says otherwise; what they write from
-// then on is thrown away.
+// then on is thrown away, and a terminal is hung up.
 package exec
 
 import (
@@ -14,8 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fuse/guest/internal/fault"
 	"fuse/guest/internal/frames"
 	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/pty"
 	"fuse/guest/internal/reaper"
 )
 
@@ -36,7 +38,9 @@ type Exec struct {
 	reaper  *reaper.Reaper
 	ring    *ring
 	stdin   *stdin
-	pumps   [2]*pump
+	// terminal is nil for an exec with pipes.
+	terminal *pty.Terminal
+	pumps    []*pump
 
 	timedOut atomic.Bool
 	exit     protocol.ExecExit // set before the ring is finished
@@ -47,10 +51,17 @@ type Exec struct {
 func newExec(id string, spec protocol.ExecSpec, p *process, group Group, reaper *reaper.Reaper, b *budget) *Exec {
 	e := &Exec{
 		id: id, spec: spec, pid: p.pid, started: time.Now(), group: group, reaper: reaper,
-		ring: newRing(b), stdin: &stdin{pipe: p.stdin, closed: p.stdin == nil},
+		ring: newRing(b), terminal: p.terminal,
 	}
-	e.pumps = [2]*pump{startPump(frames.Stdout, p.stdout, e.ring), startPump(frames.Stderr, p.stderr, e.ring)}
+	e.pumps = p.startPumps(e.ring)
+	e.stdin = newStdin(p.stdin, p.terminal, e.expectAnswer)
 	return e
+}
+
+func (e *Exec) expectAnswer() {
+	for _, pump := range e.pumps {
+		pump.expectAnswer()
+	}
 }
 
 // supervise sees the exec through from its start to its exit frame.
@@ -61,16 +72,11 @@ func (e *Exec) supervise(ended <-chan reaper.Status) {
 	if e.spec.KillOnExit || e.timedOut.Load() {
 		e.killAll()
 	}
-	for _, pump := range e.pumps {
-		pump.finish()
-	}
-	for _, pump := range e.pumps {
-		<-pump.drained
-	}
+	drain(e.pumps)
 	e.exit = exitOf(status)
 	e.exit.TimedOut = e.timedOut.Load()
 	e.exit.OOMKilled = e.group.OOMKills() > 0
-	e.exit.StdoutBytes, e.exit.StderrBytes = e.pumps[0].bytes, e.pumps[1].bytes
+	e.exit.StdoutBytes, e.exit.StderrBytes = forwarded(e.pumps, frames.Stdout), forwarded(e.pumps, frames.Stderr)
 	e.exit.DurationMs = duration.Milliseconds()
 	payload, err := json.Marshal(e.exit)
 	if err != nil {
@@ -99,7 +105,7 @@ func (e *Exec) awaitLeader(ended <-chan reaper.Status) reaper.Status {
 	}
 	e.timedOut.Store(true)
 	e.group.Kill()
-	e.Signal(unix.SIGKILL) // a leader that left its cgroup, as root can, ends too
+	e.Signal(unix.SIGKILL, false) // a leader that left its cgroup, as root can, ends too
 	return <-ended
 }
 
@@ -113,8 +119,25 @@ func killGroup(group Group) {
 	}
 }
 
-// Signal sends a signal to the leader's process group; one that has ended is let be.
-func (e *Exec) Signal(signal unix.Signal) { _ = e.reaper.Signal(e.pid, signal) }
+// Signal sends a signal to the leader's process group, which is let be once the leader has ended, or to all that the exec started.
+func (e *Exec) Signal(signal unix.Signal, tree bool) {
+	if tree {
+		e.group.Signal(signal)
+		return
+	}
+	_ = e.reaper.Signal(e.pid, signal)
+}
+
+// Resize gives the exec's terminal this size; that of an exec which has ended is let be.
+func (e *Exec) Resize(size protocol.TerminalSize) error {
+	if e.terminal == nil {
+		return fault.New(fault.Conflict, "the exec has no terminal").With("reason", "no_terminal")
+	}
+	if err := checkSize(size); err != nil {
+		return err
+	}
+	return e.terminal.Resize(pty.Size{Rows: uint16(size.Rows), Cols: uint16(size.Cols)})
+}
 
 // Ack lets go of every byte of the frame stream below offset.
 func (e *Exec) Ack(offset int64) error { return ringFault(e.ring.ack(offset)) }

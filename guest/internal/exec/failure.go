@@ -18,7 +18,7 @@ func execFailed(program, format string, args ...any) *fault.Error {
 
 // startFailure words what the kernel answered to fork, chdir, setuid or exec.
 func startFailure(c command, err error) error {
-	program := c.argv[0]
+	program := c.name
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return execFailed(program, "no such file, or its interpreter is missing")

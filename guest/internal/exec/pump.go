@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fuse/guest/internal/frames"
+	"fuse/guest/internal/pty"
 )
 
 const (
@@ -41,25 +42,49 @@ type sink interface {
 
 // pump carries one output pipe into its sink. It goes through three stages: while the leader lives it forwards everything; once finish was
 // called it forwards what the pipe holds at that moment and closes `drained`; then it throws away what background children write,
-// until the last of them is gone.
+// until the last of them is gone. A terminal has no third stage: it is hung up.
 type pump struct {
-	kind    frames.Type
-	pipe    int
-	to      sink
-	bytes   int64 // forwarded; read it after drained is closed
-	drained chan struct{}
-	ended   chan struct{} // closed by finish
+	kind     frames.Type
+	pipe     int
+	terminal *pty.Terminal // nil for a pipe
+	to       sink
+	bytes    int64 // forwarded; read it after drained is closed
+	drained  chan struct{}
+	ended    chan struct{} // closed by finish
+	answers  chan struct{}
 }
 
 // startPump takes the pipe over: a descriptor that does not block.
 func startPump(kind frames.Type, pipe int, to sink) *pump {
-	p := &pump{kind: kind, pipe: pipe, to: to, drained: make(chan struct{}), ended: make(chan struct{})}
+	return (&pump{kind: kind, pipe: pipe, to: to}).start()
+}
+
+// startTerminalPump takes the reading of a terminal over, and its end.
+func startTerminalPump(terminal *pty.Terminal, to sink) *pump {
+	return (&pump{kind: frames.Stdout, pipe: terminal.Master(), terminal: terminal, to: to}).start()
+}
+
+func (p *pump) start() *pump {
+	p.drained, p.ended, p.answers = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	go p.run()
 	return p
 }
 
 // finish tells the pump that the leader has ended.
-func (p *pump) finish() { close(p.ended) }
+func (p *pump) finish() {
+	if p.terminal != nil {
+		p.terminal.ReleaseSlave()
+	}
+	close(p.ended)
+}
+
+// expectAnswer makes the pump forward what comes next at once: the command was sent something, and somebody may wait for the answer.
+func (p *pump) expectAnswer() {
+	select {
+	case p.answers <- struct{}{}:
+	default:
+	}
+}
 
 // gathering is the state of one pump's waiting for more.
 type gathering struct {
@@ -67,28 +92,44 @@ type gathering struct {
 	lastRead time.Time
 }
 
-// gather waits while a command writes small pieces in quick succession; not longer than it lives.
+// gather waits while a command writes small pieces in quick succession; not longer than it lives, and not when it may be answering.
 func (p *pump) gather(n int, state *gathering) {
-	if n >= gatherBelow || time.Since(state.lastRead) > 2*state.interval+gatherFirst {
+	if n >= gatherBelow || p.answering() || time.Since(state.lastRead) > 2*state.interval+gatherFirst {
 		state.interval = gatherFirst
 	} else {
 		timer := time.NewTimer(state.interval)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
+			state.interval = min(2*state.interval, gatherMost)
+		case <-p.answers:
+			state.interval = gatherFirst
 		case <-p.ended:
 		}
-		state.interval = min(2*state.interval, gatherMost)
 	}
 	state.lastRead = time.Now()
 }
 
+func (p *pump) answering() bool {
+	select {
+	case <-p.answers:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *pump) run() {
-	defer unix.Close(p.pipe)
 	err := p.forward(true, -1)
 	if errors.Is(err, errLeaderEnded) {
 		err = p.forward(false, p.queued())
 	}
+	if p.terminal != nil {
+		p.terminal.Close()
+		close(p.drained)
+		return
+	}
+	defer unix.Close(p.pipe)
 	close(p.drained)
 	if err == nil || errors.Is(err, errAbandoned) {
 		p.discard()
@@ -96,7 +137,7 @@ func (p *pump) run() {
 }
 
 // forward moves bytes until the pipe ends (io.EOF), the leader has ended (errLeaderEnded), or, unless it is to wait, `limit` bytes are
-// through (nil).
+// through (nil) or there are no more (EAGAIN).
 func (p *pump) forward(wait bool, limit int) error {
 	size := pumpFirstBytes
 	state := gathering{interval: gatherFirst}
@@ -137,7 +178,7 @@ func (p *pump) forwardOnce(room, most int, wait bool) (int, error) {
 		n, err := readPipe(p.pipe, buffer[:most])
 		if err == unix.EAGAIN && wait {
 			pumpBuffers.Put(buffer)
-			if _, err := pipesReady().wait(p.pipe, p.ended); err != nil {
+			if _, err := pipesReady().wait(p.pipe, unix.EPOLLIN, p.ended, nil); err != nil {
 				p.to.commit(room, p.kind, nil)
 				return 0, err
 			}
@@ -147,6 +188,8 @@ func (p *pump) forwardOnce(room, most int, wait bool) (int, error) {
 		pumpBuffers.Put(buffer)
 		p.bytes += int64(n)
 		switch {
+		case err == unix.EIO && p.terminal != nil: // nobody has it any more
+			return 0, io.EOF
 		case err != nil:
 			return 0, err
 		case n == 0:
@@ -175,8 +218,11 @@ func readPipe(fd int, buffer []byte) (int, error) {
 	}
 }
 
-// queued is the number of bytes in the pipe now.
+// queued is the number of bytes in the pipe now; of a terminal, which does not tell, as many as there can be.
 func (p *pump) queued() int {
+	if p.terminal != nil {
+		return pty.QueueBytes
+	}
 	size, err := unix.IoctlGetInt(p.pipe, unix.TIOCINQ)
 	if err != nil {
 		return 0
@@ -197,7 +243,7 @@ func (p *pump) discard() {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			if _, err := pipesReady().wait(p.pipe, nil); err != nil {
+			if _, err := pipesReady().wait(p.pipe, unix.EPOLLIN, nil, nil); err != nil {
 				return
 			}
 			continue
@@ -209,4 +255,25 @@ func (p *pump) discard() {
 		}
 		time.Sleep(discardInterval)
 	}
+}
+
+// drain lets the pumps forward what is there now that the leader has ended.
+func drain(pumps []*pump) {
+	for _, pump := range pumps {
+		pump.finish()
+	}
+	for _, pump := range pumps {
+		<-pump.drained
+	}
+}
+
+// forwarded is how many bytes of a stream drained pumps have forwarded.
+func forwarded(pumps []*pump, kind frames.Type) int64 {
+	total := int64(0)
+	for _, pump := range pumps {
+		if pump.kind == kind {
+			total += pump.bytes
+		}
+	}
+	return total
 }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readiness tells pumps when their pipes have something to read. Go's own poller is edge-triggered: it would wake a thread for every write
-// to a pipe, also while nobody waits for one, and a command that writes a line at a time would spend its processor on that. Here a pipe is
-// watched for one event, and only while somebody waits for it.
+// readiness tells who waits for a pipe or a terminal when it can be read or written. Go's own poller is edge-triggered: it would wake a thread
+// for every write to a pipe, also while nobody waits for one, and a command that writes a line at a time would spend its processor on that.
+// Here a descriptor is watched for one event, and only while somebody waits for it; one waits for a descriptor at a time.
 type readiness struct {
 	epoll   *os.File // itself watched by Go's poller
 	fd      int
@@ -33,13 +33,13 @@ func openReadiness() *readiness {
 	return r
 }
 
-// wait returns true once the pipe can be read or has no writer left, and false when `done` is closed before.
-func (r *readiness) wait(pipe int, done <-chan struct{}) (bool, error) {
+// wait returns true once the event has come, or the other end is gone, and false when one of the channels is closed before.
+func (r *readiness) wait(pipe int, event uint32, done, alsoDone <-chan struct{}) (bool, error) {
 	ready := make(chan struct{})
 	r.mu.Lock()
 	r.waiting[int32(pipe)] = ready
 	r.mu.Unlock()
-	if err := r.watch(pipe); err != nil {
+	if err := r.watch(pipe, event); err != nil {
 		r.forget(pipe, ready)
 		return false, err
 	}
@@ -47,16 +47,17 @@ func (r *readiness) wait(pipe int, done <-chan struct{}) (bool, error) {
 	case <-ready:
 		return true, nil
 	case <-done:
-		r.forget(pipe, ready)
-		return false, nil
+	case <-alsoDone:
 	}
+	r.forget(pipe, ready)
+	return false, nil
 }
 
-func (r *readiness) watch(pipe int) error {
-	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(pipe)}
-	err := unix.EpollCtl(r.fd, unix.EPOLL_CTL_MOD, pipe, &event)
+func (r *readiness) watch(pipe int, event uint32) error {
+	wanted := unix.EpollEvent{Events: event | unix.EPOLLONESHOT, Fd: int32(pipe)}
+	err := unix.EpollCtl(r.fd, unix.EPOLL_CTL_MOD, pipe, &wanted)
 	if err == unix.ENOENT { // for the first time; closing the pipe takes it out again
-		err = unix.EpollCtl(r.fd, unix.EPOLL_CTL_ADD, pipe, &event)
+		err = unix.EpollCtl(r.fd, unix.EPOLL_CTL_ADD, pipe, &wanted)
 	}
 	return err
 }

@@ -133,13 +133,13 @@ func (r *Registry) fork(spec protocol.ExecSpec) (*process, Group, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := r.forker.start(c, group, spec.Stdin)
+	p, err := r.forker.start(c, group)
 	if errors.Is(err, unix.ENODEV) { // the guest has removed a cgroup that was made ahead
 		group.Release()
 		if group, err = r.newGroup(); err != nil {
 			return nil, nil, err
 		}
-		p, err = r.forker.start(c, group, spec.Stdin)
+		p, err = r.forker.start(c, group)
 	}
 	if err != nil {
 		group.Release()
@@ -231,4 +231,21 @@ func (r *Registry) Running() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.running
+}
+
+// Groups is the exec of each cgroup, by the cgroup's name.
+func (r *Registry) Groups() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	execs := make(map[string]string, len(r.entries))
+	for id, e := range r.entries {
+		select {
+		case <-e.started:
+			if e.err == nil {
+				execs[e.exec.group.Name()] = id
+			}
+		default:
+		}
+	}
+	return execs
 }

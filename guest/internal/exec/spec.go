@@ -13,9 +13,13 @@ import (
 )
 
 const (
-	defaultCwd  = "/workspace"
-	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	maxCwdBytes = 4096
+	defaultCwd   = "/workspace"
+	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	maxCwdBytes  = 4096
+	terminalKind = "xterm-256color"
+	// As argv[0]: the account's own shell.
+	accountShell    = "$SHELL"
+	maxTerminalSide = 65_535
 )
 
 // ParseSpec parses the payload of a spec frame.
@@ -43,16 +47,31 @@ func ParseSpec(payload []byte) (protocol.ExecSpec, error) {
 	if spec.TimeoutMs < 0 {
 		return spec, fault.New(fault.InvalidArgument, "timeout_ms must not be negative").With("field", "timeout_ms")
 	}
+	if spec.TTY != nil {
+		return spec, checkSize(*spec.TTY)
+	}
 	return spec, nil
+}
+
+func checkSize(size protocol.TerminalSize) error {
+	for field, side := range map[string]int{"rows": size.Rows, "cols": size.Cols} {
+		if side < 1 || side > maxTerminalSide {
+			return fault.New(fault.InvalidArgument, "%s must be 1 to %d", field, maxTerminalSide).With("field", field)
+		}
+	}
+	return nil
 }
 
 // command is a spec resolved against the guest as it is now.
 type command struct {
+	name    string // as it was asked for
 	program string
 	argv    []string
 	env     []string
 	cwd     string
 	account accounts.Account
+	stdin   bool
+	tty     *protocol.TerminalSize // nil: pipes
 }
 
 func resolve(spec protocol.ExecSpec, users *accounts.Directory) (command, error) {
@@ -64,12 +83,20 @@ func resolve(spec protocol.ExecSpec, users *accounts.Directory) (command, error)
 	if err != nil {
 		return command{}, err
 	}
-	env, searchPath := environment(spec.Env, account)
-	program, err := findProgram(spec.Argv[0], searchPath, cwd)
+	env, searchPath := environment(spec, account)
+	argv := slices.Clone(spec.Argv)
+	if argv[0] == accountShell {
+		argv[0] = account.Shell
+	}
+	name := argv[0]
+	program, err := findProgram(name, searchPath, cwd)
 	if err != nil {
 		return command{}, err
 	}
-	return command{program: program, argv: spec.Argv, env: env, cwd: cwd, account: account}, nil
+	if spec.Login {
+		argv[0] = "-" + path.Base(name)
+	}
+	return command{name: name, program: program, argv: argv, env: env, cwd: cwd, account: account, stdin: spec.Stdin, tty: spec.TTY}, nil
 }
 
 func workingDirectory(spec protocol.ExecSpec) (string, error) {
@@ -90,14 +117,17 @@ func workingDirectory(spec protocol.ExecSpec) (string, error) {
 }
 
 // environment returns the base variables of the account with the spec's over them, and the PATH among them.
-func environment(given map[string]string, account accounts.Account) (env []string, searchPath string) {
+func environment(spec protocol.ExecSpec, account accounts.Account) (env []string, searchPath string) {
 	all := map[string]string{
 		"PATH": defaultPath,
 		"HOME": account.Home,
 		"USER": account.Name, "LOGNAME": account.Name,
 		"LANG": "C.UTF-8",
 	}
-	for name, value := range given {
+	if spec.TTY != nil {
+		all["TERM"], all["SHELL"] = terminalKind, account.Shell
+	}
+	for name, value := range spec.Env {
 		all[name] = value
 	}
 	env = make([]string, 0, len(all))

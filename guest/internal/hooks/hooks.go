@@ -3,6 +3,7 @@
 package hooks
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path"
@@ -75,7 +76,9 @@ func (h *Hooks) run(name string, id protocol.Identity, deadline time.Time) proto
 			"FUSE_GENERATION": strconv.FormatInt(id.Generation, 10), "FUSE_HOSTNAME": id.Hostname, "FUSE_REASON": id.Reason,
 		},
 	}
-	ended, err := h.execs.RunHook(spec, deadline, outputBytes)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	ended, err := h.execs.Run(ctx, spec, outputBytes)
 	if err != nil {
 		result.ExitCode, result.Output = exitNotStarted, end(err.Error())
 		return result

@@ -59,6 +59,13 @@ type ExecSpec struct {
 	TimeoutMs  int64             `json:"timeout_ms,omitempty"`
 	Stdin      bool              `json:"stdin"`
 	KillOnExit bool              `json:"kill_on_exit,omitempty"`
+	TTY        *TerminalSize     `json:"tty,omitempty"`
+	Login      bool              `json:"login,omitempty"`
+}
+
+type TerminalSize struct {
+	Rows int `json:"rows"`
+	Cols int `json:"cols"`
 }
 
 type ExecExit struct {
@@ -86,8 +93,53 @@ type ExecList struct {
 	Execs []ExecStatus `json:"execs"`
 }
 
-type ExecSignal struct {
+type ExecStdin struct {
+	StdinBytes int64 `json:"stdin_bytes"`
+	Closed     bool  `json:"closed"`
+}
+
+type Signal struct {
 	Signal string `json:"signal"`
+	Tree   bool   `json:"tree,omitempty"`
+}
+
+type Process struct {
+	Pid         int      `json:"pid"`
+	Ppid        int      `json:"ppid"`
+	Command     []string `json:"command"`
+	User        string   `json:"user"`
+	State       string   `json:"state"`
+	StartedAt   string   `json:"started_at"`
+	CPUSeconds  float64  `json:"cpu_seconds"`
+	MemoryBytes int64    `json:"memory_bytes"`
+	ExecID      string   `json:"exec_id,omitempty"`
+}
+
+type ProcessList struct {
+	Processes []Process `json:"processes"`
+	Truncated bool      `json:"truncated"`
+}
+
+// Healthcheck has exactly one of HTTP and Exec; a number that is 0 or absent is the default.
+type Healthcheck struct {
+	HTTP               *HealthcheckHTTP `json:"http,omitempty"`
+	Exec               []string         `json:"exec,omitempty"`
+	IntervalSeconds    int64            `json:"interval_seconds,omitempty"`
+	TimeoutSeconds     int64            `json:"timeout_seconds,omitempty"`
+	Retries            int              `json:"retries,omitempty"`
+	StartPeriodSeconds int64            `json:"start_period_seconds,omitempty"`
+}
+
+type HealthcheckHTTP struct {
+	Port int    `json:"port"`
+	Path string `json:"path,omitempty"`
+}
+
+type HealthcheckState struct {
+	State      string `json:"state"`
+	SinceMsAgo int64  `json:"since_ms_ago"`
+	Failures   int    `json:"failures,omitempty"`
+	Message    string `json:"message,omitempty"`
 }
 
 type FileWritten struct {

@@ -7,7 +7,8 @@ import "encoding/json"
 func Rehearse() {
 	for _, body := range []any{
 		&Health{}, &Identity{}, &IdentityConfirmed{}, &ExecSpec{}, &ExecExit{}, &ExecStatus{}, &ExecList{}, &FileWritten{}, &GlobRequest{},
-		&GlobResult{}, &Freeze{}, &ErrorBody{},
+		&GlobResult{}, &Freeze{}, &ErrorBody{}, &ExecStdin{}, &TerminalSize{}, &Signal{},
+		&ProcessList{},
 	} {
 		text, err := json.Marshal(body)
 		if err == nil {

@@ -27,10 +27,14 @@ import (
 	"fuse/guest/internal/exec"
 	"fuse/guest/internal/fault"
 	"fuse/guest/internal/frames"
+	"fuse/guest/internal/health"
 	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
+	"fuse/guest/internal/processes"
 	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/pty"
 	"fuse/guest/internal/reaper"
+	"fuse/guest/internal/tunnel"
 )
 
 // The reaper takes every child of a process, so all tests share one, and orphans come to it as they come to PID 1.
@@ -44,6 +48,7 @@ var children = sync.OnceValue(func() *reaper.Reaper {
 // family stands in for a cgroup where there is none: it is every process that descends from the tests.
 type family struct{ released *sync.WaitGroup }
 
+func (family) Name() string    { return "" }
 func (family) FD() int         { return -1 }
 func (family) OOMKills() int64 { return 0 }
 func (f family) Release()      { f.released.Done() }
@@ -60,6 +65,8 @@ func (family) Kill() error {
 	}
 	return nil
 }
+
+func (family) Signal(signal unix.Signal) { processes.SignalAll(descendants, signal) }
 
 func (family) Populated() bool { return len(descendants()) > 0 }
 
@@ -110,10 +117,19 @@ func (d *frozenDisk) control(request disk.Request) error {
 func newGuest(t *testing.T) *guest {
 	t.Helper()
 	var groups sync.WaitGroup
+	devpts, err := pty.OpenDirectory("/dev/pts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := accounts.NewDirectory(accounts.System)
 	registry := exec.NewRegistry(exec.Options{
-		Forker:            &exec.Forker{Reaper: children()},
+		Forker:            &exec.Forker{Reaper: children(), Terminals: devpts},
 		NewGroup:          func() (exec.Group, error) { groups.Add(1); return family{&groups}, nil },
-		Users:             accounts.NewDirectory(accounts.System),
+		Users:             users,
 		OutputBudgetBytes: 64 << 20,
 	})
 	socket := filepath.Join(t.TempDir(), "guest.sock")
@@ -122,19 +138,26 @@ func newGuest(t *testing.T) *guest {
 		t.Fatal(err)
 	}
 	frozen := &frozenDisk{}
+	checker := health.New(registry)
 	server := New(&Agent{
-		Execs:   registry,
-		Machine: identity.New(nil),
-		Hooks:   hooks.New(filepath.Join(t.TempDir(), "none"), registry),
-		Disk:    disk.Controlled(frozen.control),
-		Version: "test",
+		Execs:       registry,
+		Machine:     identity.New(nil),
+		Hooks:       hooks.New(filepath.Join(t.TempDir(), "none"), registry),
+		Disk:        disk.Controlled(frozen.control),
+		Processes:   processes.NewTable(proc, users, registry.Groups),
+		Tunnels:     &tunnel.Tunnels{},
+		Healthcheck: checker,
+		Version:     "test",
 	}, log.New(io.Discard, "", 0))
 	go server.Serve(listener)
 	g := &guest{T: t, socket: socket, client: newClient(socket), execs: registry, disk: frozen}
 	t.Cleanup(func() {
+		checker.Delete()
 		_ = family{}.Kill()
 		server.Close()
 		groups.Wait() // every exec came to its end
+		unix.Close(devpts)
+		unix.Close(proc)
 	})
 	return g
 }

@@ -11,9 +11,12 @@ import (
 	"fuse/guest/internal/disk"
 	"fuse/guest/internal/exec"
 	"fuse/guest/internal/fault"
+	"fuse/guest/internal/health"
 	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
+	"fuse/guest/internal/processes"
 	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/tunnel"
 )
 
 const (
@@ -29,11 +32,14 @@ const (
 
 // Agent is what the routes act on.
 type Agent struct {
-	Execs   *exec.Registry
-	Machine *identity.Machine
-	Hooks   *hooks.Hooks
-	Disk    *disk.Disk
-	Version string
+	Execs       *exec.Registry
+	Machine     *identity.Machine
+	Hooks       *hooks.Hooks
+	Disk        *disk.Disk
+	Processes   *processes.Table
+	Tunnels     *tunnel.Tunnels
+	Healthcheck *health.Checker
+	Version     string
 }
 
 // New returns a server that speaks HTTP/2 with prior knowledge only.
@@ -68,9 +74,18 @@ func (a *Agent) routes() http.Handler {
 	handle("POST /v1/identity", a.identity)
 	handle("POST /v1/execs/{id}", a.converse)
 	handle("POST /v1/execs/{id}/ack", a.ack)
+	handle("POST /v1/execs/{id}/stdin", a.writeStdin)
+	handle("POST /v1/execs/{id}/resize", a.resize)
+	handle("POST /v1/execs/{id}/signal", a.signalExec)
 	handle("GET /v1/execs", a.listExecs)
 	handle("GET /v1/execs/{id}", a.execStatus)
 	handle("DELETE /v1/execs/{id}", a.deleteExec)
+	handle("GET /v1/processes", a.listProcesses)
+	handle("POST /v1/processes/{pid}/signal", a.signalProcess)
+	handle("POST /v1/tunnels", a.openTunnel)
+	handle("PUT /v1/healthcheck", a.putHealthcheck)
+	handle("GET /v1/healthcheck", a.getHealthcheck)
+	handle("DELETE /v1/healthcheck", a.deleteHealthcheck)
 	handle("PUT /v1/files", a.putFile)
 	handle("GET /v1/files", a.getFile)
 	handle("POST /v1/glob", a.glob)

@@ -1,9 +1,10 @@
 package exec
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -11,42 +12,40 @@ import (
 	"fuse/guest/internal/protocol"
 )
 
-// HookEnd is how a hook ended, with the end of what it wrote to either stream.
-type HookEnd struct {
+// End is how a command ended, with the end of what it wrote to either stream.
+type End struct {
 	ExitCode int
 	TimedOut bool
 	Output   string
 }
 
-// RunHook runs a command of the machine's own, which no host lists or follows, and returns once it has ended. At the deadline its whole
-// process tree is killed; what it leaves in the background when it ends by itself lives on. An error means that nothing ran.
-func (r *Registry) RunHook(spec protocol.ExecSpec, deadline time.Time, tailBytes int) (HookEnd, error) {
+// Run runs a command of the machine's own, a hook or a check, which no host lists or follows, and returns once it has ended. When the context
+// is done before, its whole process tree is killed; what it leaves in the background when it ends by itself lives on, unless the spec says
+// otherwise. An error means that nothing ran.
+func (r *Registry) Run(ctx context.Context, spec protocol.ExecSpec, tailBytes int) (End, error) {
 	p, group, err := r.fork(spec)
 	if err != nil {
-		return HookEnd{}, err
+		return End{}, err
 	}
 	defer group.Release()
+	closeFD(&p.stdin)
 	output := &tail{most: tailBytes}
-	pumps := [2]*pump{startPump(frames.Stdout, p.stdout, output), startPump(frames.Stderr, p.stderr, output)}
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	end := HookEnd{}
+	pumps := p.startPumps(output)
+	end := End{}
 	select {
 	case status := <-p.ended:
 		end.ExitCode = exitOf(status).ExitCode
-	case <-timer.C:
-		end.TimedOut = true
+		if spec.KillOnExit {
+			killGroup(group)
+		}
+	case <-ctx.Done():
+		end.TimedOut = errors.Is(ctx.Err(), context.DeadlineExceeded)
 		group.Kill()
 		_ = r.forker.Reaper.Signal(p.pid, unix.SIGKILL) // a leader that left its cgroup, as root can, ends too
 		end.ExitCode = exitOf(<-p.ended).ExitCode
 		killGroup(group)
 	}
-	for _, pump := range pumps {
-		pump.finish()
-	}
-	for _, pump := range pumps {
-		<-pump.drained
-	}
+	drain(pumps)
 	end.Output = output.text()
 	return end, nil
 }
