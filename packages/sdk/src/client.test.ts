@@ -1,13 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { FuseClient, type FuseClientOptions } from './client.ts';
-import {
-  FuseApiError,
-  FuseConnectionError,
-  FuseError,
-  FuseTimeoutError,
-  isNotFound,
-  isUnauthorized,
-} from './errors.ts';
+import { FuseApiError, FuseError, FuseTimeoutError, isNotFound, isUnauthorized } from './errors.ts';
 import { TestServer } from './test-server.ts';
 
 const clientOf = (server: TestServer, options: Partial<FuseClientOptions> = {}) =>

@@ -9,6 +9,7 @@ import { Runs } from './runs.ts';
 import { Snapshots } from './snapshots.ts';
 import { type Fetch, Transport } from './transport.ts';
 import { VERSION } from './version.ts';
+import { globalWebSockets, type WebSockets } from './web-sockets.ts';
 
 export interface FuseClientOptions {
   /** Where the orchestrator listens, such as `http://127.0.0.1:8080`. Of its path nothing is kept. */
@@ -23,6 +24,8 @@ export interface FuseClientOptions {
   requestId?: () => string;
   headers?: Record<string, string>;
   userAgent?: string;
+  /** For terminals and ports. Default: the platform's own, with tickets; `nodeWebSockets()` of `@fuse/sdk/node` sends the token itself. */
+  webSockets?: WebSockets;
   /** In [0, 1); for tests. */
   random?: () => number;
 }
@@ -54,6 +57,7 @@ export class FuseClient {
       timeoutMs: options.timeoutMs,
       retries: options.retries ?? 3,
       random: options.random ?? Math.random,
+      webSockets: options.webSockets ?? globalWebSockets,
     });
     this.#transport = transport;
     this.runs = new Runs(transport);

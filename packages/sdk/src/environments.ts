@@ -9,12 +9,17 @@ import {
   type ForkEnvironment,
   Forks,
   ListEnvironments,
+  STARTUP_DEFAULT_TIMEOUT_SECONDS,
+  type Ticket,
+  type TicketRequest,
 } from '@fuse/contract';
 import { environmentPath } from './environment-path.ts';
 import { FuseError } from './errors.ts';
 import { Execs, Processes } from './execs.ts';
 import { type KeyedOptions, onceUnder } from './once.ts';
+import { createTicket } from './open-socket.ts';
 import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
+import { type ConnectPortOptions, connectPort, type PortConnection } from './port-connection.ts';
 import { RemoteFiles } from './remote-files.ts';
 import {
   type ReattachOptions,
@@ -28,6 +33,7 @@ import { type Identified, resumedEvents } from './resumed-events.ts';
 import { runExec } from './run-exec.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { type EventsOptions, eventsCall } from './runs.ts';
+import { type AttachOptions, Terminal } from './terminal.ts';
 import type { Call, Transport } from './transport.ts';
 
 export interface ListEnvironmentsOptions extends CallOptions {
@@ -38,7 +44,20 @@ export interface ListEnvironmentsOptions extends CallOptions {
   cursor?: string;
 }
 
+export interface Tickets {
+  create(request: TicketRequest, options?: CallOptions): Promise<Ticket>;
+}
+
 export const isTerminalState = (state: EnvironmentState): boolean => environmentTransitions[state].length === 0;
+
+/** On top of a startup's own time: the start before it, the way there and back. */
+const STARTUP_GRACE_MS = 60_000;
+
+/** How long the answer to a create may take because of its script. */
+function startupMs({ startup_script, startup_script_timeout_seconds, wait }: CreateEnvironment): number {
+  if (!startup_script || wait === false) return 0;
+  return (startup_script_timeout_seconds || STARTUP_DEFAULT_TIMEOUT_SECONDS) * 1_000 + STARTUP_GRACE_MS;
+}
 
 export class Environments {
   readonly execs: Execs;
@@ -52,14 +71,16 @@ export class Environments {
   }
 
   /**
-   * Resolves with the environment running. Without an idempotency key it is never sent twice (after a lost answer look it up by its
+   * Resolves with the environment running or, with `wait: false`, as `provisioning`: `events` tell the rest. Without an idempotency key it is never sent twice (after a lost answer look it up by its
    * task id), and aborting it gives the start up; with one it goes on.
    */
   create(request: CreateEnvironment, options: KeyedOptions = {}): Promise<Environment> {
+    const { timeoutMs } = this.#transport.config;
     return this.#transport.json(Environment, {
       method: 'POST',
       path: '/v1/environments',
       json: request,
+      ...(timeoutMs === undefined ? {} : { timeoutMs: Math.max(timeoutMs, startupMs(request)) }),
       ...onceUnder(options),
     });
   }
@@ -120,6 +141,21 @@ export class Environments {
     return new RemoteFiles(this.#transport, id);
   }
 
+  /** A terminal session: begun, or joined by its id. */
+  attach(id: string, options: AttachOptions = {}): Promise<Terminal> {
+    return Terminal.attach(this.#transport, id, options);
+  }
+
+  /** A TCP connection to a server on the guest's loopback. */
+  connectPort(id: string, port: number, options: ConnectPortOptions = {}): Promise<PortConnection> {
+    return connectPort(this.#transport, id, port, options);
+  }
+
+  /** Each lets one WebSocket be opened without a token: for browsers. */
+  tickets(id: string): Tickets {
+    return { create: (request, options) => createTicket(this.#transport, id, request, options) };
+  }
+
   destroy(id: string, options: CallOptions = {}): Promise<void> {
     return this.#transport.none({ method: 'DELETE', path: environmentPath(id), repeat: 'freely', ...options });
   }
@@ -149,7 +185,7 @@ export class Environments {
   }
 
   /**
-   * Its state changes, to `destroyed` or `failed`. An environment that does not exist rejects the promise; connections lost
+   * Its changes of state and of health (`event`), to `destroyed` or `failed`. An environment that does not exist rejects the promise; connections lost
    * later are made again by itself. `restored_from` with `running`: it was restored in place, and all that was connected to it is cut.
    */
   async events(id: string, options: EventsOptions = {}): Promise<AsyncIterable<EnvironmentEvent>> {

@@ -11,7 +11,7 @@ import type { CallOptions } from './run-outputs.ts';
 import { STALL_MS, within } from './sleep.ts';
 import type { Transport } from './transport.ts';
 
-const LogGap = z.object({ from: z.number().int().nonnegative(), to: z.number().int().nonnegative() });
+export const LogGap = z.object({ from: z.number().int().nonnegative(), to: z.number().int().nonnegative() });
 
 /** `next` is the offset of what follows: `offset` of another `log` call goes on there. */
 export type ExecLogItem =
@@ -131,7 +131,7 @@ export async function* framesOf(body: ReadableStream<Uint8Array>, stallMs: numbe
   }
 }
 
-function parsePayload<T extends z.ZodType>(schema: T, payload: Uint8Array): z.infer<T> {
+export function parsePayload<T extends z.ZodType>(schema: T, payload: Uint8Array): z.infer<T> {
   let value: unknown;
   try {
     value = JSON.parse(new TextDecoder().decode(payload));

@@ -49,6 +49,7 @@ export {
   type Environments,
   isTerminalState,
   type ListEnvironmentsOptions,
+  type Tickets,
 } from './environments.ts';
 export {
   CutStreamError,
@@ -76,6 +77,7 @@ export type { ByteRange, OpenedFile } from './file-reading.ts';
 export type { FileContent, Files } from './files.ts';
 export type { Hosts, ListHostsOptions } from './hosts.ts';
 export type { KeyedOptions } from './once.ts';
+export type { ConnectPortOptions, PortConnection } from './port-connection.ts';
 export type {
   ListOptions,
   Ownership,
@@ -102,6 +104,8 @@ export type {
   RestoreSnapshotOptions,
   Snapshots,
 } from './snapshots.ts';
+export type { AttachOptions, Terminal, TerminalExit } from './terminal.ts';
 export type { Fetch } from './transport.ts';
 export { VERSION } from './version.ts';
 export type { WatchOptions } from './watch-files.ts';
+export { globalWebSockets, type MessageSocket, type WebSockets } from './web-sockets.ts';

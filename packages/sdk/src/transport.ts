@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { apiErrorFrom, FuseApiError, FuseConnectionError, FuseError, FuseTimeoutError, isNotFound } from './errors.ts';
 import { type Random, type Repeat, withRetries } from './retry.ts';
 import { within } from './sleep.ts';
+import type { WebSockets } from './web-sockets.ts';
 
 export type Fetch = (url: URL, init: RequestInit & { duplex?: 'half' }) => Promise<Response>;
 export type Query = Record<string, string | number | readonly string[] | undefined>;
@@ -19,6 +20,7 @@ export interface TransportConfig {
   timeoutMs: number | undefined;
   retries: number;
   random: Random;
+  webSockets: WebSockets;
 }
 
 export interface Call {
@@ -41,6 +43,13 @@ export interface Call {
   /** Without a byte of the answer for so long the connection counts as lost. Only for answers that heartbeats keep alive. */
   stallMs?: number;
   signal?: AbortSignal | undefined;
+}
+
+export function queried(url: URL, query: Query): URL {
+  for (const [name, value] of Object.entries(query))
+    for (const each of [value].flat())
+      if (each !== undefined && each !== '' && each !== 0) url.searchParams.append(name, String(each));
+  return url;
 }
 
 /** Errors that are raised before any byte of the request is written. */
@@ -141,17 +150,21 @@ export class Transport {
     }
   }
 
-  #fetch(call: Call, signal: AbortSignal): Promise<Response> {
-    const { baseUrl, token, userAgent, requestId, headers: own } = this.config;
-    const url = new URL(call.path, baseUrl);
-    for (const [name, value] of Object.entries(call.query ?? {}))
-      for (const each of [value].flat())
-        if (each !== undefined && each !== '' && each !== 0) url.searchParams.append(name, String(each));
-    const headers = new Headers(call.anonymous ? {} : own);
-    if (call.json !== undefined) headers.set('Content-Type', 'application/json');
-    if (token !== undefined && !call.anonymous) headers.set('Authorization', `Bearer ${token}`);
+  /** What every request of ours carries. */
+  headersOf(): Headers {
+    const { token, userAgent, requestId, headers: own } = this.config;
+    const headers = new Headers(own);
+    if (token !== undefined) headers.set('Authorization', `Bearer ${token}`);
     headers.set('User-Agent', userAgent);
-    if (requestId !== undefined && !call.anonymous) headers.set('X-Request-ID', requestId());
+    if (requestId !== undefined) headers.set('X-Request-ID', requestId());
+    return headers;
+  }
+
+  #fetch(call: Call, signal: AbortSignal): Promise<Response> {
+    const { baseUrl, userAgent } = this.config;
+    const url = queried(new URL(call.path, baseUrl), call.query ?? {});
+    const headers = call.anonymous ? new Headers({ 'User-Agent': userAgent }) : this.headersOf();
+    if (call.json !== undefined) headers.set('Content-Type', 'application/json');
     for (const [name, value] of Object.entries(call.headers ?? {})) headers.set(name, value);
     const body = call.json !== undefined ? JSON.stringify(call.json) : call.body?.();
     return this.config.fetch(url, {

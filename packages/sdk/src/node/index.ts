@@ -1,4 +1,6 @@
-/** What needs Node: files of this machine up and down as streams, and a fetch without hidden time limits. */
+/** What needs Node: files of this machine up and down as streams, ports of this machine, and a fetch and WebSockets without hidden limits. */
+export { type ForwardedPort, type ForwardPortOptions, forwardPort } from './forward-port.ts';
 export { nodeFetch } from './node-fetch.ts';
+export { nodeWebSockets } from './node-web-sockets.ts';
 export { saveOutput } from './save-output.ts';
 export { uploadFile } from './upload-file.ts';
