@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, matchesGlob, relative } from 'node:path';
 import type { Duplex, Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { AppError, type ExecStdin, HEARTBEAT_MS, type ListProcesses, toEnvelope } from '@fuse/contract';
+import { AppError, type ExecStdin, HEARTBEAT_MS, Healthcheck, type ListProcesses, toEnvelope } from '@fuse/contract';
 import {
   type CollectedOutputs,
   CollectOutputs,
@@ -31,6 +31,7 @@ import type { ObjectStore } from '@fuse/object-store';
 import { archiveExecs } from './test-host-archive.ts';
 import { connectExec, logStart, pumpLog, tunnel } from './test-host-connect.ts';
 import { TestHostExec } from './test-host-exec.ts';
+import { isFileUpload, operateOnFiles, serveFiles } from './test-host-files.ts';
 import { TestHostSnapshots } from './test-host-snapshots.ts';
 
 interface TestVm {
@@ -38,6 +39,7 @@ interface TestVm {
   env: Record<string, string>;
   root: string;
   execs: Map<string, TestHostExec>;
+  healthcheck?: Healthcheck;
 }
 
 export interface TestHostOptions {
@@ -137,6 +139,14 @@ export class TestHost implements AsyncDisposable {
     await new Promise<void>((resolve) => (server === undefined ? resolve() : server.close(() => resolve())));
   }
 
+  /** As the guest's next verdict; undefined: it knows of no healthcheck any more. */
+  setHealth(id: string, health: HostVm['health']): void {
+    const found = this.vms.get(id);
+    if (found === undefined) throw new Error(`no VM ${id}`);
+    const { health: _, ...vm } = found.vm;
+    found.vm = health === undefined ? vm : { ...vm, health };
+  }
+
   /** As a killed VMM. */
   killVm(id: string, why = 'the VMM ended by signal SIGKILL'): void {
     const found = this.vms.get(id);
@@ -151,7 +161,8 @@ export class TestHost implements AsyncDisposable {
     const call = { method: request.method ?? '', path: url.pathname, query: url.searchParams };
     let answer: Answer;
     try {
-      const bytes = isStdin(call.path) ? Buffer.alloc(0) : await buffer(request);
+      const isRaw = isStdin(call.path) || isFileUpload(call.method, call.path);
+      const bytes = isRaw ? Buffer.alloc(0) : await buffer(request);
       const body: unknown = bytes.length === 0 ? undefined : JSON.parse(bytes.toString('utf8'));
       if (request.headers.authorization !== `Bearer ${this.token}`) throw new AppError('unauthorized', 'invalid token');
       await this.before(call, response);
@@ -214,7 +225,9 @@ export class TestHost implements AsyncDisposable {
     if (found.vm.state === 'paused' && call.method !== 'GET')
       throw new AppError('conflict', `VM ${id} is ${found.vm.state}`);
     if (what === 'snapshots') return this.snapshots.take(execId, found.vm, found.root, call.body);
+    if (what === 'healthcheck') return this.#putHealthcheck(found, Healthcheck.parse(call.body));
     if (what === 'files') return this.#putFiles(found, GuestFiles.parse(call.body));
+    if (what === 'file' || what === 'tar' || what === 'watch') return guestFiles(found, what, call);
     if (what === 'outputs') return this.#collect(found, CollectOutputs.parse(call.body));
     if (what === 'execs') return this.#exec(call, found, execId, more);
     if (what === 'processes') return this.#processes(call, found, Number(execId));
@@ -310,6 +323,12 @@ export class TestHost implements AsyncDisposable {
   #countRunning(): void {
     const running = [...this.vms.values()].filter(({ vm }) => vm.state === 'running').length;
     this.mostRunning = Math.max(this.mostRunning, running);
+  }
+
+  #putHealthcheck(found: TestVm, healthcheck: Healthcheck): Answer {
+    found.healthcheck = healthcheck;
+    found.vm = { ...found.vm, health: { state: 'starting', since: new Date().toISOString() } };
+    return { status: 204 };
   }
 
   async #putFiles({ root }: TestVm, { files }: GuestFiles): Promise<Answer> {
@@ -424,6 +443,14 @@ export class TestHost implements AsyncDisposable {
 }
 
 const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+
+function guestFiles({ vm, root }: TestVm, what: 'file' | 'tar' | 'watch', call: Call): Promise<Answer> {
+  const { state } = vm;
+  if (state !== 'running') throw new AppError('conflict', `the VM is ${state}`, { details: { state } });
+  return call.method === 'POST'
+    ? operateOnFiles(root, call.path.split('/')[5] ?? '', call.body)
+    : serveFiles(root, what, call);
+}
 
 function execResult(exec: TestHostExec, limit: number): Answer {
   if (exec.status.state === 'running') throw new AppError('conflict', 'still running');
