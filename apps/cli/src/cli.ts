@@ -1,6 +1,6 @@
 /** What every command gets: where to write, whom to ask. */
 import { FuseClient, VERSION } from '@fuse/sdk';
-import { nodeFetch } from '@fuse/sdk/node';
+import { nodeFetch, nodeWebSockets } from '@fuse/sdk/node';
 import { type Command, Option } from 'commander';
 import { type Connection, resolveConnection } from './config/connection.ts';
 import type { ProcessEnv } from './config/fuse-home.ts';
@@ -53,5 +53,6 @@ export const clientFor = (connection: Pick<Connection, 'baseUrl' | 'token'>): Fu
     baseUrl: connection.baseUrl,
     token: connection.token,
     fetch: nodeFetch(),
+    webSockets: nodeWebSockets(),
     userAgent: `fuse-cli/${VERSION}`,
   });

@@ -19,5 +19,5 @@ export function exitCodeOf(result: RunResult): number {
 }
 
 /** Of a command in an environment. */
-export const exitCodeOfExec = (exit: Pick<ExecExit, 'timed_out' | 'exit_code'>): number =>
-  exit.timed_out ? TIMED_OUT_EXIT_CODE : exit.exit_code;
+export const exitCodeOfExec = (exit: Pick<ExecExit, 'exit_code'> & { timed_out?: boolean | undefined }): number =>
+  exit.timed_out === true ? TIMED_OUT_EXIT_CODE : exit.exit_code;

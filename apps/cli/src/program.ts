@@ -8,6 +8,7 @@ import { addDoctorCommand } from './commands/doctor.ts';
 import { addEnvironmentCommands } from './commands/environment/group.ts';
 import { addImageCommands } from './commands/image-list.ts';
 import { addLocalCommands } from './commands/local.ts';
+import { addPortForwardCommand } from './commands/port-forward.ts';
 import { addRunCommand } from './commands/run.ts';
 import { addRunsCommands } from './commands/runs/group.ts';
 import { addSnapshotCommands } from './commands/snapshot/group.ts';
@@ -23,6 +24,9 @@ Examples:
   fuse run --output '*.svg' -- python3 -c … take files back
   fuse runs list                            what ran
   fuse environment create --task-id demo    a microVM that stays
+  fuse environment shell fuse-demo          a terminal in it
+  fuse cp src fuse-demo:                    files into it, and back
+  fuse port-forward fuse-demo 8080          a port of it on this machine
   fuse snapshot create fuse-demo            memory, processes and disk as they are now
   fuse environment fork fuse-demo           a second one that goes on from there
 `;
@@ -40,6 +44,7 @@ export function createProgram(cli: Cli): Command {
   addRunCommand(program, cli);
   addRunsCommands(program, cli);
   addEnvironmentCommands(program, cli);
+  addPortForwardCommand(program, cli);
   addSnapshotCommands(program, cli);
   addImageCommands(program, cli);
   addLocalCommands(program, cli);

@@ -1,5 +1,5 @@
 import type { EnvironmentInfo } from '@fuse/sdk';
-import { formatMs, properties } from './format.ts';
+import { formatMs, printable, properties } from './format.ts';
 
 export const environmentHeadings = ['ID', 'STATE', 'TASK', 'HOST', 'IMAGE', 'CREATED'] as const;
 
@@ -29,11 +29,25 @@ export function environmentText(environment: EnvironmentInfo): string {
     'when idle': idleText(environment),
     'auto resume': environment.auto_resume === true ? 'yes' : undefined,
     checkpoints: checkpointText(environment),
+    health: environment.health === undefined ? undefined : healthText(environment.health),
+    endpoints: endpointsText(environment),
     error: environment.error,
     paused: environment.paused_at,
     created: environment.created_at,
     updated: environment.updated_at,
   });
+}
+
+/** What the guest says of itself is for people alone. */
+export const healthText = ({ state, failures = 0, message }: NonNullable<EnvironmentInfo['health']>): string =>
+  [state, failures === 0 ? '' : `${failures} failures`, message === undefined ? '' : printable(message)]
+    .filter((part) => part !== '')
+    .join(', ');
+
+function endpointsText({ endpoints = [] }: EnvironmentInfo): string | undefined {
+  return endpoints.length === 0
+    ? undefined
+    : endpoints.map(({ as, port, url }) => `${as === undefined ? port : `${as} (${port})`} at ${url}`).join('; ');
 }
 
 function idleText({ idle_action, spec: { idle_timeout_seconds: seconds = 0 } }: EnvironmentInfo): string | undefined {

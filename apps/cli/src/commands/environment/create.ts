@@ -1,14 +1,17 @@
 import { randomBytes } from 'node:crypto';
-import type { EnvironmentSpec } from '@fuse/sdk';
+import type { CreateEnvironment, EnvironmentSpec } from '@fuse/sdk';
 import { type Command, Option } from 'commander';
 import { parseDurationSeconds } from '../../args/duration.ts';
 import { gatherEnv, gatherLabel } from '../../args/key-value.ts';
 import { parsePositiveInt } from '../../args/number.ts';
 import { parseSizeGiB, parseSizeMiB } from '../../args/size.ts';
+import { gatherExpose, gatherFile, parseHttpCheck } from '../../args/startup.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
+import { scriptText, startupFiles } from '../../files/startup-files.ts';
 import { longCall } from '../../long-call.ts';
 import { environmentText } from '../../output/environment-text.ts';
 import { json } from '../../output/format.ts';
+import { followStart } from './follow-start.ts';
 
 interface Flags {
   taskId?: string;
@@ -29,6 +32,14 @@ interface Flags {
   checkpointInterval?: number;
   checkpointKeep?: number;
   env?: Record<string, string>;
+  file?: Record<string, string>;
+  startupScript?: string;
+  startupTimeout?: number;
+  expose?: CreateEnvironment['expose'];
+  healthcheckHttp?: { port: number; path?: string };
+  healthcheckExec?: string;
+  wait: boolean;
+  follow?: true;
 }
 
 const AFTER_HELP = `
@@ -36,6 +47,8 @@ Examples:
   fuse environment create --task-id demo && fuse environment exec fuse-demo -- uname -a
   fuse environment create --task-id again --seed-snapshot SNAPSHOT        go on from a snapshot, also of one that is gone
   fuse environment create --idle-timeout 10m --idle-action pause --auto-resume   rests when nobody uses it
+  fuse environment create --file /workspace/app.py=app.py --startup-script @setup.sh --healthcheck-http 8000/health --expose 8000:web
+  fuse environment create --startup-script @install.sh --startup-timeout 1h --follow    shows what it writes, done when it runs
   fuse environment create --checkpoint-interval 5m --checkpoint-keep 2    a snapshot every 5 minutes, the last two kept
 `;
 
@@ -66,6 +79,18 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
     .option('--checkpoint-interval <time>', 'take a snapshot every 30s, 5m … (at least 10s)', parseDurationSeconds)
     .option('--checkpoint-keep <n>', 'keep so many of them, the newest (default 3)', parsePositiveInt)
     .option('--env <KEY[=value]>', 'a variable of every command in it; may be repeated', gatherEnv(cli.env))
+    .option('--file <GUEST=LOCAL>', 'put this local file there; may be repeated, 512 KiB in all', gatherFile)
+    .option('--startup-script <script>', 'run it (with sh -lc) after the files are there; @FILE: what is in FILE')
+    .option('--startup-timeout <time>', 'end it after … (default 30s; over 55s with --no-wait)', parseDurationSeconds)
+    .option('--expose <PORT[:NAME]>', 'name the tunnel to this port; may be repeated', gatherExpose)
+    .addOption(
+      new Option('--healthcheck-http <PORT[/path]>', 'it is well while this answers 2xx or 3xx')
+        .argParser(parseHttpCheck)
+        .conflicts('healthcheckExec'),
+    )
+    .option('--healthcheck-exec <line>', 'it is well while this line of the shell ends with 0')
+    .option('--no-wait', 'done when it is admitted; `fuse environment watch` tells the rest')
+    .option('--follow', 'show what the startup script writes as it comes; it may take any time')
     .addHelpText('after', AFTER_HELP)
     .action(async (flags: Flags) => {
       const client = await clientOf(cli, command);
@@ -80,7 +105,8 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
         idle_timeout_seconds: flags.idleTimeout,
       };
       const task_id = flags.taskId ?? `task-${randomBytes(6).toString('hex')}`;
-      const request = {
+      const isWaited = flags.wait && flags.follow !== true;
+      const request: CreateEnvironment = {
         task_id,
         spec,
         env: flags.env,
@@ -90,13 +116,29 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
         auto_resume: flags.autoResume,
         checkpoint_interval_seconds: flags.checkpointInterval,
         checkpoint_keep: flags.checkpointKeep,
+        files: flags.file === undefined ? undefined : await startupFiles(flags.file),
+        startup_script: flags.startupScript === undefined ? undefined : await scriptText(flags.startupScript),
+        startup_script_timeout_seconds: flags.startupTimeout,
+        expose: flags.expose,
+        healthcheck: healthcheckOf(flags),
+        wait: isWaited ? undefined : false,
+      };
+      const hasScript = request.startup_script !== undefined && request.startup_script !== '';
+      const start = async (signal: AbortSignal) => {
+        const created = await client.environments.create(request, { signal });
+        return flags.follow === true ? followStart(cli, client, created, { hasScript, signal }) : created;
       };
       const environment = await longCall(
         cli,
         { doing: `starting a microVM for task ${task_id}`, lookAgain: `fuse environment list --task-id ${task_id}` },
-        (signal) => client.environments.create(request, { signal }),
+        start,
       );
       await cli.io.out(wantsJson(command) ? json(environment) : environmentText(environment));
     });
   addGlobalOptions(command);
+}
+
+function healthcheckOf({ healthcheckHttp, healthcheckExec }: Flags): CreateEnvironment['healthcheck'] {
+  if (healthcheckHttp !== undefined) return { http: healthcheckHttp };
+  return healthcheckExec === undefined ? undefined : { exec: ['sh', '-lc', healthcheckExec] };
 }

@@ -16,6 +16,7 @@ import { addEnvironmentLsCommand } from './ls.ts';
 import { addEnvironmentPauseCommand } from './pause.ts';
 import { addEnvironmentPsCommand } from './ps.ts';
 import { addEnvironmentResumeCommand } from './resume.ts';
+import { addEnvironmentShellCommand } from './shell.ts';
 import { addEnvironmentSignalCommand } from './signal.ts';
 import { addEnvironmentWaitCommand } from './wait.ts';
 import { addEnvironmentWatchCommand } from './watch.ts';
@@ -30,6 +31,7 @@ export function addEnvironmentCommands(parent: Command, cli: Cli): void {
   addEnvironmentListCommand(group, cli);
   addEnvironmentGetCommand(group, cli);
   addEnvironmentExecCommand(group, cli);
+  addEnvironmentShellCommand(group, cli);
   addEnvironmentExecsCommand(group, cli);
   addEnvironmentLogsCommand(group, cli);
   addEnvironmentWaitCommand(group, cli);

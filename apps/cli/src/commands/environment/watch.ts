@@ -1,18 +1,22 @@
 import type { Command } from 'commander';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
+import { healthText } from '../../output/environment-text.ts';
 import { json, printable } from '../../output/format.ts';
 
 export function addEnvironmentWatchCommand(parent: Command, cli: Cli): void {
   const command = parent
     .command('watch')
     .alias('follow')
-    .description('Print the states of an environment as they come, until it is destroyed or failed.')
+    .description(
+      'Print the states of an environment, and changes of its health, as they come, until it is destroyed or failed.',
+    )
     .argument('<id>')
     .action(async (id: string) => {
       const client = await clientOf(cli, command);
       for await (const event of await client.environments.events(id)) {
         const from = event.restored_from === undefined ? undefined : `restored from ${event.restored_from}`;
-        const why = [event.error, from]
+        const health = event.health === undefined ? undefined : healthText(event.health);
+        const why = [event.error, from, health]
           .flatMap((text) => (text === undefined ? [] : [`  ${printable(text)}`]))
           .join('');
         await cli.io.out(wantsJson(command) ? json(event) : `${event.updated_at}  ${event.state}${why}\n`);
