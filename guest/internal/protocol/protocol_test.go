@@ -13,7 +13,8 @@ func TestEveryGoldenBodyKeepsItsFields(t *testing.T) {
 	types := map[string]any{
 		"GuestHealth": Health{}, "GuestIdentity": Identity{}, "GuestIdentityConfirmed": IdentityConfirmed{}, "ExecSpec": ExecSpec{},
 		"GuestExecExit": ExecExit{}, "GuestExecStatus": ExecStatus{}, "GuestFileWritten": FileWritten{}, "GuestGlobRequest": GlobRequest{},
-		"GuestGlobResult": GlobResult{}, "GuestErrorBody": ErrorBody{},
+		"GuestGlobResult": GlobResult{}, "GuestErrorBody": ErrorBody{}, "ExecStdin": ExecStdin{}, "TerminalSize": TerminalSize{},
+		"GuestSignal": Signal{}, "ListProcesses": ProcessList{}, "Healthcheck": Healthcheck{}, "GuestHealthcheck": HealthcheckState{},
 	}
 	var bodies map[string][]json.RawMessage
 	golden.Read(t, "bodies.json", &bodies)

@@ -1,6 +1,14 @@
 /** The vectors in golden/ hold this side of the guest protocol and the Go side (guest/internal/) to the same bytes. */
 import { readFileSync } from 'node:fs';
-import { encodeFrame, FrameError, FrameParser } from '@fuse/contract';
+import {
+  ExecStdin,
+  encodeFrame,
+  FrameError,
+  FrameParser,
+  Healthcheck,
+  ListProcesses,
+  TerminalSize,
+} from '@fuse/contract';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import {
@@ -17,8 +25,10 @@ import {
   GuestGlobRequest,
   GuestGlobResult,
   GuestHealth,
+  GuestHealthcheck,
   GuestIdentity,
   GuestIdentityConfirmed,
+  GuestSignal,
   RESTORED_HOOKS_DIRECTORY,
 } from './guest.ts';
 
@@ -80,6 +90,12 @@ describe('golden bodies', () => {
     ExecSpec,
     GuestExecExit,
     GuestExecStatus,
+    ExecStdin,
+    TerminalSize,
+    GuestSignal,
+    ListProcesses,
+    Healthcheck,
+    GuestHealthcheck,
     GuestFileWritten,
     GuestGlobRequest,
     GuestGlobResult,
