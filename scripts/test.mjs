@@ -2,7 +2,7 @@
  * `npm test`: sets everything up, then checks the source and runs every test, real VMs included.
  * `npm test -- --only <pattern>` runs the Vitest files whose path holds the pattern. The last line is always `N passed, N failed`.
  */
-import { readdir } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { run, SetupError } from './setup/command.mjs';
 import { projectPath } from './setup/paths.mjs';
@@ -15,7 +15,11 @@ import { allSuites, suitesMatching } from './test/suites.mjs';
 await runScript(async (signal) => {
   const pattern = onlyPattern(process.argv.slice(2));
   await setUp(signal, {
-    packages: ['cpio', 'curl', 'lz4', ...((await hasPostgres()) ? [] : ['postgresql'])],
+    packages: [
+      ...['cpio', 'curl', 'lz4', 'tmux'],
+      ...((await hasPostgres()) ? [] : ['postgresql']),
+      ...((await isDebian()) ? ['chromium'] : []),
+    ],
     projects: EVERYTHING,
     addTasks: (tasks, built) => {
       tasks.add('test S3 server', [built], async ({ signal, onLine }) => {
@@ -50,6 +54,9 @@ function onlyPattern([option, pattern, ...rest]) {
   if (option === '--only' && pattern !== undefined && rest.length === 0) return pattern;
   throw new SetupError('unknown arguments', { hint: "npm test, or npm test -- --only <part of a test file's path>" });
 }
+
+/** Elsewhere that name is no browser; the browser's tests say then that they are skipped. */
+const isDebian = async () => /^ID=debian$/m.test(await readFile('/etc/os-release', 'utf8').catch(() => ''));
 
 /** Where packages/testing looks too. */
 async function hasPostgres() {

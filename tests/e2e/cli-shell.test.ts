@@ -1,0 +1,148 @@
+/** The terminal as a person has it: tmux around the real command line around a real VM. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { LocalStack } from './support/local-stack.ts';
+import { Tmux, whyNoTmux } from './support/tmux.ts';
+
+const noTmux = await whyNoTmux();
+if (noTmux !== undefined) console.log(`skipped: the terminal tests, for ${noTmux}`);
+
+describe.skipIf(noTmux !== undefined)('fuse environment shell', () => {
+  let stack: LocalStack;
+  let terminal: Tmux;
+  const id = 'fuse-shell';
+
+  beforeAll(async () => {
+    stack = await LocalStack.up();
+    await stack.client.environments.create({ task_id: 'shell', spec: { ram_mb: 512 } });
+    const { FUSE_HOME = '', FUSE_PORT = '' } = stack.environmentVariables;
+    terminal = await Tmux.start({
+      rows: 24,
+      cols: 80,
+      cwd: stack.home,
+      env: { FUSE_HOME, FUSE_PORT, FUSE_URL: stack.url, FUSE_TOKEN: stack.token, PATH: process.env.PATH ?? '' },
+    });
+    await terminal.line(
+      `fuse() { "${process.execPath}" "${new URL('../../apps/cli/bin/fuse.js', import.meta.url).pathname}" "$@"; }; clear`,
+    );
+    await terminal.shows('local:0>');
+  });
+  afterAll(async () => {
+    await terminal?.[Symbol.asyncDispose]();
+    await stack?.[Symbol.asyncDispose]();
+  });
+
+  /** Enters a shell and gives it a prompt that nothing else looks like. */
+  async function enter(...args: string[]): Promise<void> {
+    await terminal.line(`clear; fuse environment shell ${args.join(' ')} ${id}`);
+    await terminal.shows(/[#$] *$/m);
+    await terminal.line("PS1='guest> '; clear");
+    await terminal.shows(/^guest> *$/m);
+  }
+
+  /** Out of the shell: the terminal is the local one again, as it was, and what is typed is echoed. */
+  async function isBack(exitCode: number): Promise<void> {
+    await terminal.shows(new RegExp(`^local:${exitCode}>`, 'm'));
+    await terminal.line(
+      'clear; stty -a | tr -s " ;" "\\n" | grep -xE -- "-?(icanon|echo|isig|icrnl|opost)" | tr "\\n" ,; echo',
+    );
+    await terminal.shows('isig,icanon,echo,');
+    expect(await terminal.screen()).toMatch(/^icrnl,opost,isig,icanon,echo,/m);
+    await terminal.line('clear');
+    await terminal.shows(/^local:0> *$/m);
+  }
+
+  test('what is typed is run there, in colours and any script, and its size is the window’s', async () => {
+    await enter();
+    await terminal.line('hostname; tty; echo $TERM; stty size');
+    const screen = await terminal.shows('24 80');
+    expect(screen).toContain(`${id}\n/dev/pts/`);
+    expect(screen).toContain('xterm-256color');
+    await terminal.resize(40, 120);
+    await terminal.line('clear; stty size');
+    await terminal.shows('40 120');
+    await terminal.line("clear; printf '\\033[38;5;208morange\\033[0m 漢字 é 🚀\\n'");
+    await terminal.shows('漢字 é 🚀');
+    expect(await terminal.screen({ colours: true })).toContain('\x1b[38;5;208morange');
+    await terminal.line('exit 3');
+    await isBack(3);
+    await terminal.resize(24, 80);
+  });
+
+  test('vim edits a file there, and leaves the screen as it was', async () => {
+    await enter();
+    await terminal.line('vim /workspace/note.txt');
+    await terminal.shows('"/workspace/note.txt"');
+    await terminal.type('ihello from vim: ünïcode');
+    await terminal.press('Escape');
+    await terminal.line(':wq');
+    await terminal.shows(/^guest> *$/m);
+    await terminal.line('clear; cat /workspace/note.txt');
+    await terminal.shows('hello from vim: ünïcode');
+    await terminal.press('C-d');
+    await isBack(0);
+  });
+
+  test('Ctrl-C, Ctrl-Z and fg, Ctrl-D are the shell’s and its programs’', async () => {
+    await enter();
+    await terminal.line('sleep 600; echo "ended with $?"');
+    await terminal.press('C-c');
+    await terminal.shows('^C');
+    await terminal.line('clear; sleep 601');
+    await terminal.press('C-z');
+    await terminal.shows('Stopped');
+    await terminal.line('clear; jobs');
+    await terminal.shows('sleep 601');
+    await terminal.line('clear; fg');
+    await terminal.shows('sleep 601');
+    await terminal.press('C-c');
+    await terminal.line('echo "still $((40 + 2))"');
+    await terminal.shows('still 42');
+    await terminal.line('clear; cat > /workspace/typed');
+    await terminal.line('one line');
+    await terminal.press('C-d');
+    await terminal.shows(/^guest> *$/m);
+    await terminal.press('C-d');
+    await isBack(130);
+    expect((await stack.client.environments.exec(id, { cmd: ['cat', '/workspace/typed'] })).stdout).toBe('one line\n');
+  });
+
+  test('detached and attached again it is the same shell, with its scrollback, at the new size', async () => {
+    await enter('--session', 'work');
+    await terminal.line('mark=kept; for i in $(seq 60); do echo "line $i of it"; done');
+    await terminal.shows('line 60 of it');
+    await terminal.press('C-p');
+    await terminal.press('C-q');
+    await terminal.shows('--session work');
+    await isBack(0);
+    await terminal.resize(30, 100);
+    await terminal.line(`fuse environment shell --list ${id}`);
+    await terminal.shows(/work.+running/);
+    await terminal.line(`clear; fuse environment shell --session work ${id}`);
+    await terminal.shows('line 60 of it');
+    expect(await terminal.screen({ history: true })).toContain('line 3 of it');
+    await terminal.line('clear; echo "$mark"; stty size');
+    await terminal.shows(/kept\n30 100/);
+    await terminal.line('exit');
+    await isBack(0);
+    await terminal.resize(24, 80);
+  });
+
+  test('left in the middle of a full-screen program, by any way, the terminal is whole', async () => {
+    await enter('--session', 'editor');
+    await terminal.line('vim /workspace/note.txt');
+    await terminal.shows('hello from vim');
+    await terminal.press('C-p');
+    await terminal.press('C-q');
+    await isBack(0);
+    await stack.client.environments.destroy(id);
+    await stack.client.environments.create({ task_id: 'shell', spec: { ram_mb: 512 } });
+    await terminal.line(`clear; fuse environment shell ${id} -- vim`);
+    await terminal.shows('VIM - Vi IMproved');
+    await stack.client.environments.destroy(id);
+    await terminal.shows(/^local:1>/m);
+    await isBack(1);
+    await terminal.line(`clear; fuse environment shell ${id}`);
+    await terminal.shows(`not found: vm ${id} not found`);
+    await isBack(1);
+  });
+});
