@@ -1,4 +1,4 @@
-import { FILE_OPERATION_LIMIT_BYTES, type FileOperation, fileOperations } from '@fuse/contract';
+import { AppError, FILE_OPERATION_LIMIT_BYTES, type FileOperation, fileOperations } from '@fuse/contract';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
@@ -23,7 +23,13 @@ export function registerGuestFileRoutes(app: App, files: GuestFileService): void
     useRawBodies(scope);
     uploads(scope, files);
   });
-  for (const name of Object.keys(fileOperations) as FileOperation[]) operation(app, files, name); // its keys are that
+  const operations = Object.keys(fileOperations) as FileOperation[]; // its keys are that
+  for (const name of operations) operation(app, files, name);
+  app.post(`${FILES}/:operation`, { schema: { params: params.extend({ operation: z.string() }) } }, (request) => {
+    throw new AppError('route_not_found', `no file operation "${request.params.operation}"`, {
+      hint: `There are ${operations.join(', ')}.`,
+    });
+  });
 }
 
 function downloads(app: App, files: GuestFileService): void {

@@ -69,7 +69,9 @@ async function write(root: string, path: string, { query, request }: FileCall): 
   const there = await stat(file).catch(() => undefined);
   if (there !== undefined && query.get('exclusive') === '1') throw conflict('exists', path);
   if (there?.isDirectory() === true) throw conflict('is_a_directory', path);
-  await mkdir(dirname(file), { recursive: true });
+  await mkdir(dirname(file), { recursive: true }).catch((error: NodeJS.ErrnoException) => {
+    throw error.code === 'EEXIST' ? conflict('not_a_directory', path) : error;
+  });
   const partial = `${file}.partial`;
   const sum = createHash('sha256');
   let size = 0;
