@@ -1,6 +1,7 @@
 /** What the host keeps of an exec beside its log, in `execs/<id>/exec.json`. */
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
+import { AppError, TerminalSize } from '@fuse/contract';
 import { type ExecSpec, GuestExecExit, StartExec } from '@fuse/host-protocol';
 import { z } from 'zod';
 import { readIfThere, writeAtomically } from '../vms/atomic-file.ts';
@@ -17,6 +18,15 @@ export const ExecRecord = z.object({
   /** Until the guest has confirmed the start, so that a host agent that died meanwhile can ask again. It holds secrets, so no longer. */
   request: StartExec.optional(),
   stdin_object_key: z.string().optional(),
+  /** Its first stdin is in a file of its own until the guest has it. */
+  stdin_file: z.boolean().default(false),
+  /** Whether it takes more by requests, until it is `closed`. */
+  stdin_open: z.boolean().default(false),
+  stdin_closed: z.boolean().default(false),
+  /** Its terminal's size. */
+  tty: TerminalSize.optional(),
+  keep: z.enum(['head', 'ends']).default('head'),
+  hold: z.object({ until_followed_ms: z.number() }).optional(),
   /** Cut for display. */
   argv: z.array(z.string()).default([]),
   cwd: z.string().optional(),
@@ -27,7 +37,7 @@ export const ExecRecord = z.object({
   /** Moves on by the time that the VM stood still. */
   asked_at_ms: z.number(),
   max_log_bytes: z.number().int(),
-  /** Once it has ended. */
+  /** Where the log ends, once it does. */
   log_bytes: z.number().int().optional(),
   log_truncated: z.boolean(),
   exit: GuestExecExit.optional(),
@@ -35,17 +45,32 @@ export const ExecRecord = z.object({
 });
 export type ExecRecord = z.infer<typeof ExecRecord>;
 
-export const framesPath = (directory: string): string => join(directory, 'frames');
+export const stdinPath = (directory: string): string => join(directory, 'stdin');
 const recordPath = (directory: string): string => join(directory, 'exec.json');
 
-export function newExecRecord(id: string, request: StartExec, nowMs: number, scope: string | undefined): ExecRecord {
+/** For display: what is over 4 KiB in sum is cut. */
+const MAX_SHOWN_ARGV = 4_096;
+
+/** Throws `invalid_argument` when what it asks for does not go together. */
+export function newExecRecord(id: string, asked: StartExec, nowMs: number, scope: string | undefined): ExecRecord {
+  const { stdin_base64, ...request } = asked;
+  if (request.stdin_object_key !== undefined && (stdin_base64 !== undefined || takesMore(request)))
+    throw new AppError('invalid_argument', 'stdin_object_key goes with no other stdin', {
+      details: { field: 'stdin_object_key' },
+    });
   return {
     id,
     ...(scope === undefined ? {} : { guest_id: scopedId(scope, id) }),
     state: 'running',
     request,
     ...(request.stdin_object_key === undefined ? {} : { stdin_object_key: request.stdin_object_key }),
-    argv: request.argv,
+    stdin_file: stdin_base64 !== undefined,
+    stdin_open: takesMore(request),
+    stdin_closed: false,
+    ...(request.tty === undefined ? {} : { tty: request.tty }),
+    keep: request.keep ?? 'head',
+    ...(request.hold === undefined ? {} : { hold: request.hold }),
+    argv: shownArgv(request.argv),
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
     ...(request.user === undefined ? {} : { user: request.user }),
     created_at_ms: nowMs,
@@ -56,20 +81,35 @@ export function newExecRecord(id: string, request: StartExec, nowMs: number, sco
   };
 }
 
+const takesMore = ({ stdin_open, tty }: StartExec): boolean => stdin_open === true || tty !== undefined;
+
+export function shownArgv(argv: readonly string[]): string[] {
+  const shown: string[] = [];
+  let room = MAX_SHOWN_ARGV;
+  for (const arg of argv) {
+    if (arg.length > room) return [...shown, `${arg.slice(0, room)}…`];
+    shown.push(arg);
+    room -= arg.length + 1;
+  }
+  return shown;
+}
+
 /** The guest takes ids of at most 128 characters. */
 function scopedId(scope: string, id: string): string {
   return `${scope}.${id.length <= 100 ? id : createHash('sha256').update(id).digest('hex')}`;
 }
 
-export function toGuestSpec(request: StartExec): ExecSpec {
+export function toGuestSpec(request: StartExec, hasStdin: boolean): ExecSpec {
   return {
     argv: request.argv,
     ...(request.env === undefined ? {} : { env: request.env }),
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
     ...(request.user === undefined ? {} : { user: request.user }),
     timeout_ms: request.timeout_ms,
-    stdin: request.stdin_object_key !== undefined,
+    stdin: hasStdin || request.stdin_object_key !== undefined || takesMore(request),
     ...(request.kill_on_exit === undefined ? {} : { kill_on_exit: request.kill_on_exit }),
+    ...(request.tty === undefined ? {} : { tty: request.tty }),
+    ...(request.login === undefined ? {} : { login: request.login }),
   };
 }
 

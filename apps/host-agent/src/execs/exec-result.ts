@@ -7,7 +7,7 @@ import { readHeads } from './frame-file.ts';
 export async function execResult(exec: Exec, limitBytes: number): Promise<HostExecResult> {
   if (exec.running) throw new AppError('conflict', 'the exec is still running');
   const view = exec.view();
-  const { stdout, stderr } = await readHeads(exec.logFile.path, exec.logFile.bytes, limitBytes);
+  const { stdout, stderr } = await readHeads(exec.log, limitBytes);
   const whole =
     view.exit !== undefined && stdout.length === view.exit.stdout_bytes && stderr.length === view.exit.stderr_bytes;
   return {

@@ -6,18 +6,29 @@
  *           -> lost     the VM is gone, the guest forgot it, or it broke the protocol: its end is unknown
  *   running -> (nothing) the guest says that the program cannot be started: it never ran, no trace is kept
  */
+import { setMaxListeners } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
-import { AppError } from '@fuse/contract';
-import type { ExecSpec, HostExec } from '@fuse/host-protocol';
+import { dirname, join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { AppError, type ExecOpened, type ExecStdin } from '@fuse/contract';
+import type { ExecSpec, GuestSignal, HostExec } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import { type Logger, sleep } from '@fuse/runtime';
+import type { StdinOptions } from '../guest/exec-stdin.ts';
 import type { Guest } from '../guest/guest.ts';
+import { flushIfThere } from '../vms/atomic-file.ts';
 import { diskFullError, isDiskFull } from '../vms/disk-full.ts';
 import { Alarm } from './alarm.ts';
-import { type ExecRecord, framesPath, saveExecRecord, toGuestSpec } from './exec-record.ts';
-import { FrameSpool } from './frame-spool.ts';
+import { ExecInput } from './exec-input.ts';
+import { type ExecRecord, saveExecRecord, stdinPath, toGuestSpec } from './exec-record.ts';
+import { forgetFirstStdin, keepFirstStdin } from './first-stdin.ts';
+import { Followers } from './followers.ts';
+import { gapOf, type LogView } from './log-parts.ts';
 import { Notifier } from './notifier.ts';
+import { openSpool } from './open-spool.ts';
 import { pump } from './pump.ts';
+import type { Spool } from './spool.ts';
+import { Terminal } from './terminal.ts';
 
 const KILL_DEADLINE_MS = 10_000;
 /** How long the exit frame of a command that the guest has killed is awaited. */
@@ -46,6 +57,16 @@ export class Detached extends AppError {
   }
 }
 
+export interface ExecOrigin {
+  origin: 'new' | 'loaded';
+  /** The VM does, at present. */
+  standsStill: boolean;
+  /** Of one that has ended. */
+  log?: LogView | undefined;
+  /** Of a new one. */
+  firstStdinBase64?: string | undefined;
+}
+
 export class Exec {
   readonly #host: ExecHost;
   readonly #directory: string;
@@ -55,12 +76,21 @@ export class Exec {
   #dueAtMs: number | undefined;
   #standsStill: boolean;
   #record: ExecRecord;
-  #spool: FrameSpool | undefined;
+  #spool: Spool | undefined;
+  /** Of one that had ended when it was loaded. */
+  readonly #keptLog: LogView;
+  readonly #input: ExecInput;
+  /** Aborts when those who are connected have to come again. */
+  #connected = newConnected();
+  #flushed = false;
   #saving: Promise<void> = Promise.resolve();
   #told = false;
   #refused = false;
   /** Whatever a reader may wait for: more log, the end. */
   readonly changes = new Notifier();
+  readonly followers: Followers;
+  /** Undefined when it has none. */
+  readonly terminal: Terminal | undefined;
   /** Resolves once the guest runs it; rejects when it never will, or nobody can tell. */
   readonly started: Promise<void>;
   /** Settles once nothing of it runs in this process any more; never rejects. */
@@ -73,19 +103,30 @@ export class Exec {
     host: ExecHost,
     directory: string,
     record: ExecRecord,
-    { origin, standsStill }: { origin: 'new' | 'loaded'; standsStill: boolean },
+    { origin, standsStill, log, firstStdinBase64 }: ExecOrigin,
   ) {
     this.#host = host;
     this.#directory = directory;
     this.#record = record;
     this.#standsStill = standsStill;
+    this.#keptLog = log ?? { parts: [], end: 0 };
+    this.followers = new Followers({ hold: record.hold });
+    this.terminal = record.tty === undefined ? undefined : this.#newTerminal(record.tty);
+    this.#input = new ExecInput({
+      directory,
+      guestId: this.#guestId,
+      record: () => this.#record,
+      change: (change) => this.#change(change),
+      guest: () => host.guest(),
+      guestWhenRunning: (signal) => host.guestWhenRunning(signal),
+    });
     this.started = new Promise((resolve, reject) => {
       this.#onStarted = resolve;
       this.#onNotStarted = reject;
     });
     this.started.catch(() => {});
     if (record.state !== 'running' || record.request === undefined) this.#onStarted();
-    this.settled = record.state === 'running' ? this.#run(origin) : Promise.resolve();
+    this.settled = record.state === 'running' ? this.#run(origin, firstStdinBase64) : Promise.resolve();
   }
 
   /** False when the command never ran, so that its id means nothing. */
@@ -97,9 +138,17 @@ export class Exec {
     return this.#record.state === 'running';
   }
 
-  /** Where its log is, and how much of it may be read. */
-  get logFile(): { path: string; bytes: number } {
-    return { path: framesPath(this.#directory), bytes: this.#spool?.logBytes ?? this.#record.log_bytes ?? 0 };
+  get createdAtMs(): number {
+    return this.#record.created_at_ms;
+  }
+
+  get log(): LogView {
+    return this.#spool ?? this.#keptLog;
+  }
+
+  /** What is in memory of its log from there on. */
+  recent(position: number): Uint8Array | undefined {
+    return this.#spool?.recent(position);
   }
 
   /** Whether this host agent has let go of it: it says no more about it. */
@@ -108,15 +157,21 @@ export class Exec {
   }
 
   view(): HostExec {
-    const { id, state, exit, error, log_truncated, argv, created_at_ms } = this.#record;
+    const { id, state, exit, error, argv, cwd, user, created_at_ms, ended_at_ms, log_truncated } = this.#record;
+    const gap = gapOf(this.log);
     return {
       id,
       state,
-      argv,
-      stdin_open: false,
-      created_at: new Date(created_at_ms).toISOString(),
       ...(exit === undefined ? {} : { exit }),
-      log_bytes: this.logFile.bytes,
+      argv,
+      ...(cwd === undefined ? {} : { cwd }),
+      ...(user === undefined ? {} : { user }),
+      ...(this.terminal === undefined ? {} : { tty: { ...this.terminal.size, viewers: this.terminal.viewers } }),
+      stdin_open: this.#input.open,
+      created_at: new Date(created_at_ms).toISOString(),
+      ...(ended_at_ms === undefined ? {} : { ended_at: new Date(ended_at_ms).toISOString() }),
+      log_bytes: this.log.end,
+      ...(gap === undefined ? {} : { log_gap: gap }),
       log_truncated: log_truncated || (this.#spool?.truncated ?? false),
       ...(error === undefined ? {} : { error }),
     };
@@ -132,8 +187,39 @@ export class Exec {
     }
   }
 
+  /** `conflict` with details.reason=stdin_closed when it takes none. */
+  async writeStdin(options: StdinOptions, body: Readable | Uint8Array, signal: AbortSignal): Promise<ExecStdin> {
+    await this.started;
+    return this.#input.write(options, body, signal);
+  }
+
+  /** Nothing is done to one that has ended. */
+  async signal(order: GuestSignal, signal?: AbortSignal): Promise<void> {
+    await this.started;
+    if (this.running) await this.#host.guest().signalExec(this.#guestId, order, signal);
+  }
+
+  /** What a connection that begins at `offset` of the log is told first. */
+  async opened(offset: number, signal: AbortSignal): Promise<ExecOpened> {
+    await this.started;
+    const stdin = await this.#input.status(signal);
+    const { terminal } = this;
+    return { exec_id: this.#record.id, offset, ...stdin, ...(terminal === undefined ? {} : { tty: terminal.size }) };
+  }
+
+  /** Aborts when the VM stops running: whoever is connected has to come again. */
+  get connected(): AbortSignal {
+    return this.#connected.signal;
+  }
+
+  disconnect(reason: Error): void {
+    this.#connected.abort(reason);
+    this.#connected = newConnected();
+  }
+
   /** Ends the whole process tree, what the command left in the background too. Rejects when the guest did not confirm. */
   async kill(): Promise<void> {
+    this.followers.release();
     const deadline = AbortSignal.timeout(KILL_DEADLINE_MS);
     try {
       await this.#host.guest().killExec(this.#guestId, deadline);
@@ -161,6 +247,16 @@ export class Exec {
     void this.#change({ asked_at_ms: this.#record.asked_at_ms + stoodStillMs });
   }
 
+  /** What is known of it, and its output, survives the machine's end. */
+  async flush(): Promise<void> {
+    if (this.#flushed) return;
+    const { running } = this;
+    const names = [stdinPath(this.#directory), join(this.#directory, 'exec.json'), this.#directory];
+    for (const path of [...this.log.parts.map((part) => part.path), ...names]) await flushIfThere(path);
+    await flushIfThere(dirname(this.#directory));
+    this.#flushed = !running;
+  }
+
   /** Ends the spooling: the exec becomes `lost` for this reason, unless that is `Detached`. */
   async stop(reason: Error): Promise<void> {
     this.#stopping.abort(reason);
@@ -172,9 +268,10 @@ export class Exec {
     return this.#record.guest_id ?? this.#record.id;
   }
 
-  async #run(origin: 'new' | 'loaded'): Promise<void> {
+  async #run(origin: 'new' | 'loaded', firstStdinBase64: string | undefined): Promise<void> {
     try {
-      await this.#follow(origin);
+      if (origin === 'new') await this.#writeDown(firstStdinBase64);
+      await this.#follow();
     } catch (error) {
       if (this.detached) this.#onNotStarted(error);
       else await this.#fail(error);
@@ -188,52 +285,69 @@ export class Exec {
     }
   }
 
-  async #follow(origin: 'new' | 'loaded'): Promise<void> {
-    if (origin === 'new') await this.#writeDown();
-    const spool = await FrameSpool.open({
-      path: framesPath(this.#directory),
-      limitBytes: this.#record.max_log_bytes,
-      truncated: this.#record.log_truncated,
+  async #follow(): Promise<void> {
+    const spool = await openSpool(this.#directory, this.#record, {
+      followers: this.followers,
       onTruncated: () => this.#change({ log_truncated: true }),
       onAppended: () => this.changes.notify(),
     });
     this.#spool = spool;
+    this.followers.expect(spool.end);
     if (this.#record.request !== undefined) this.#setAlarm(Date.now() + START_LIMIT_MS);
     else this.#limitRun(this.#record.asked_at_ms);
-    const exit =
-      spool.exitInFile ??
-      (await pump(
-        {
-          execId: this.#guestId,
-          spool,
-          store: this.#host.store,
-          log: this.#host.log,
-          stdinObjectKey: this.#record.stdin_object_key,
-          guest: (signal) => this.#host.guestWhenRunning(signal),
-          pendingSpec: () => this.#specToTell(),
-          onStarted: () => this.#confirmStart(),
-        },
-        this.#stopping.signal,
-      ));
-    this.#confirmStart();
-    await this.#change({ state: 'exited', exit, log_bytes: spool.logBytes, log_truncated: spool.truncated });
+    const ended = new AbortController();
+    const fed = this.started.then(() => this.#input.feedFirst(ended.signal)).catch(() => {});
+    try {
+      const exit = spool.exitInFile ?? (await this.#pump(spool));
+      ended.abort(new Error('the command has ended'));
+      this.#confirmStart();
+      await this.#change({ state: 'exited', exit, log_bytes: spool.end, log_truncated: spool.truncated });
+      if (this.#record.stdin_file) await forgetFirstStdin(this.#directory);
+    } finally {
+      ended.abort(new Error('the command is not followed any more'));
+      // One that never started has no stdin to wait for.
+      if (this.#record.request === undefined) await fed;
+    }
   }
 
-  async #writeDown(): Promise<void> {
+  #pump(spool: Spool): ReturnType<typeof pump> {
+    const parts = {
+      execId: this.#guestId,
+      spool,
+      store: this.#host.store,
+      log: this.#host.log,
+      stdinObjectKey: this.#record.stdin_object_key,
+      guest: (signal: AbortSignal) => this.#host.guestWhenRunning(signal),
+      pendingSpec: () => this.#specToTell(),
+      onStarted: () => this.#confirmStart(),
+    };
+    return pump(parts, this.#stopping.signal);
+  }
+
+  async #writeDown(firstStdinBase64: string | undefined): Promise<void> {
     const { stdin_object_key } = this.#record;
     if (stdin_object_key !== undefined) await this.#host.store.head(stdin_object_key);
     try {
       await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+      if (firstStdinBase64 !== undefined) await keepFirstStdin(this.#directory, firstStdinBase64);
       await saveExecRecord(this.#directory, this.#record);
     } catch (error) {
       throw isDiskFull(error) ? diskFullError(error) : error;
     }
   }
 
+  #newTerminal(size: ExecRecord['tty'] & object): Terminal {
+    const apply = async (wanted: typeof size) => {
+      if (this.running) await this.#host.guest().resizeExec(this.#guestId, wanted);
+      await this.#change({ tty: wanted });
+    };
+    return new Terminal(size, apply, this.#host.log);
+  }
+
   #specToTell(): ExecSpec | undefined {
     if (this.#record.request === undefined) return undefined;
     this.#told = true;
-    return toGuestSpec(this.#record.request);
+    return toGuestSpec(this.#record.request, this.#record.stdin_file);
   }
 
   #confirmStart(): void {
@@ -241,6 +355,7 @@ export class Exec {
     const { request: _told, ...rest } = this.#record;
     this.#record = rest;
     this.#limitRun(Date.now());
+    if (this.followers.count === 0) this.followers.expect(this.log.end);
     void this.#change({});
     this.#onStarted();
   }
@@ -254,7 +369,7 @@ export class Exec {
     const change: Partial<ExecRecord> = {
       state: 'lost',
       error: error instanceof Error ? error.message : String(error),
-      ...(spool === undefined ? {} : { log_bytes: spool.logBytes, log_truncated: spool.truncated }),
+      ...(spool === undefined ? {} : { log_bytes: spool.end, log_truncated: spool.truncated }),
     };
     if (refused) {
       this.#refused = true;
@@ -306,7 +421,8 @@ export class Exec {
 
   /** Memory is ahead of the file, by one write at a time. What cannot be written is lost with this process only. */
   #change(change: Partial<ExecRecord>): Promise<void> {
-    const { request, ...rest } = { ...this.#record, ...change };
+    const ended = change.state === undefined ? {} : { ended_at_ms: Date.now() };
+    const { request, ...rest } = { ...this.#record, ...change, ...ended };
     // What ended is not asked for again.
     const record: ExecRecord = rest.state !== 'running' || request === undefined ? rest : { ...rest, request };
     this.#record = record;
@@ -318,6 +434,12 @@ export class Exec {
       });
     return this.#saving;
   }
+}
+
+function newConnected(): AbortController {
+  const connected = new AbortController();
+  setMaxListeners(0, connected.signal);
+  return connected;
 }
 
 function isRefusal(error: unknown): boolean {

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { AppError, MAX_FRAME_PAYLOAD_BYTES } from '@fuse/contract';
 import type { StartExec } from '@fuse/host-protocol';
 import { withDeadline } from '@fuse/runtime';
-import { flushIfThere } from '../vms/atomic-file.ts';
 import { Detached, Exec, type ExecHost } from './exec.ts';
-import { loadExecRecord, newExecRecord, toGuestSpec } from './exec-record.ts';
+import { type ExecRecord, loadExecRecord, newExecRecord, toGuestSpec } from './exec-record.ts';
+import { findParts, headPath, type LogView } from './log-parts.ts';
 
 /** Below the time that the orchestrator waits for an answer. */
 const START_DEADLINE_MS = 25_000;
@@ -67,11 +67,7 @@ export class Execs {
       try {
         const record = await loadExecRecord(join(directory, id));
         if (record === undefined) await rm(join(directory, id), { recursive: true, force: true });
-        else
-          this.#add(
-            id,
-            new Exec(host, join(directory, id), record, { origin: 'loaded', standsStill: this.#standsStill }),
-          );
+        else this.#add(id, await this.#loaded(id, record));
       } catch (error) {
         host.log.error({ err: error, exec_id: id }, 'exec record unreadable');
       }
@@ -89,13 +85,19 @@ export class Execs {
     for (const exec of this.#execs.values()) exec.goOn(stoodStillMs);
   }
 
+  /** In the order of their start. */
+  list(): Exec[] {
+    return [...this.#execs.values()].sort((a, b) => a.createdAtMs - b.createdAtMs);
+  }
+
   /** What is known of them and their output survives the machine's end. */
   async flush(): Promise<void> {
-    const { directory } = this.#options;
-    for (const id of this.#execs.keys()) {
-      for (const name of ['frames', 'exec.json', '.']) await flushIfThere(join(directory, id, name));
-    }
-    await flushIfThere(directory);
+    for (const exec of this.#execs.values()) await exec.flush();
+  }
+
+  /** Whoever is connected to one has to come again. */
+  disconnect(reason: AppError): void {
+    for (const exec of this.#execs.values()) exec.disconnect(reason);
   }
 
   /** Every running exec becomes `lost`. */
@@ -111,20 +113,30 @@ export class Execs {
   #create(id: string, asked: StartExec): Exec {
     const { directory, host, vmEnv } = this.#options;
     const request = { ...asked, env: { ...vmEnv, ...asked.env } };
-    const specBytes = Buffer.byteLength(JSON.stringify(toGuestSpec(request)));
+    const record = newExecRecord(id, request, Date.now(), this.#options.scope());
+    const specBytes = Buffer.byteLength(JSON.stringify(toGuestSpec(request, record.stdin_file)));
     if (specBytes > MAX_FRAME_PAYLOAD_BYTES)
       throw new AppError('invalid_argument', `argv and env take ${specBytes} bytes, over ${MAX_FRAME_PAYLOAD_BYTES}`, {
         details: { field: 'argv' },
         hint: 'put large values in a file or on stdin',
       });
     host.guest(); // a dead VM refuses before anything is written
-    const record = newExecRecord(id, request, Date.now(), this.#options.scope());
-    const exec = new Exec(host, join(directory, id), record, { origin: 'new', standsStill: false });
+    const exec = new Exec(host, join(directory, id), record, {
+      origin: 'new',
+      standsStill: false,
+      firstStdinBase64: request.stdin_base64,
+    });
     this.#add(id, exec);
     exec.started.catch(() => {
       if (!exec.kept) this.#execs.delete(id);
     });
     return exec;
+  }
+
+  async #loaded(id: string, record: ExecRecord): Promise<Exec> {
+    const { directory, host } = this.#options;
+    const log = record.state === 'running' ? undefined : await keptLog(join(directory, id), record);
+    return new Exec(host, join(directory, id), record, { origin: 'loaded', standsStill: this.#standsStill, log });
   }
 
   #add(id: string, exec: Exec): void {
@@ -133,4 +145,11 @@ export class Execs {
     this.#options.onRunning(++this.#running);
     void exec.settled.then(() => this.#options.onRunning(--this.#running));
   }
+}
+
+async function keptLog(directory: string, { keep, log_bytes = 0 }: ExecRecord): Promise<LogView> {
+  if (keep === 'head') return { parts: [{ offset: 0, path: headPath(directory), bytes: log_bytes }], end: log_bytes };
+  const { head, segments } = await findParts(directory);
+  const parts = [head, ...segments].map((part) => ({ ...part, bytes: Math.min(part.bytes, log_bytes - part.offset) }));
+  return { parts: parts.filter((part) => part.bytes > 0), end: log_bytes };
 }

@@ -3,6 +3,7 @@ import { createReadStream } from 'node:fs';
 import { FRAME_HEADER_BYTES, type Frame, FrameParser, frameType } from '@fuse/contract';
 import type { GuestExecExit } from '@fuse/host-protocol';
 import { parseExit } from './frame-sieve.ts';
+import { type LogView, partEnd } from './log-parts.ts';
 
 const READ_BYTES = 256 * 1024;
 
@@ -16,6 +17,16 @@ export async function* framesOfFile(path: string, endBytes: number, signal?: Abo
     ...(signal === undefined ? {} : { signal }),
   });
   for await (const chunk of bytes) yield* parser.push(chunk as Uint8Array); // no encoding is set: Buffers
+}
+
+/** Of a log that does not grow; it ends at a gap. */
+export async function* framesOfLog({ parts }: LogView): AsyncGenerator<Frame> {
+  let end = 0;
+  for (const part of parts) {
+    if (part.offset > end) return;
+    yield* framesOfFile(part.path, part.bytes);
+    end = partEnd(part);
+  }
 }
 
 export interface FrameFileSummary {
@@ -38,10 +49,10 @@ export interface StreamHeads {
   stderr: Buffer;
 }
 
-/** The first `limitBytes` of each stream. Reads no further than it must. */
-export async function readHeads(path: string, endBytes: number, limitBytes: number): Promise<StreamHeads> {
+/** The first `limitBytes` of each stream, up to a gap. Reads no further than it must. */
+export async function readHeads(log: LogView, limitBytes: number): Promise<StreamHeads> {
   const heads = { stdout: new Head(limitBytes), stderr: new Head(limitBytes) };
-  for await (const frame of framesOfFile(path, endBytes)) {
+  for await (const frame of framesOfLog(log)) {
     if (frame.type === frameType.stdout) heads.stdout.add(frame.payload);
     if (frame.type === frameType.stderr) heads.stderr.add(frame.payload);
     if (heads.stdout.full && heads.stderr.full) break;

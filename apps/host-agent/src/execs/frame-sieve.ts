@@ -14,7 +14,7 @@ import {
 } from '@fuse/contract';
 import { GuestExecExit } from '@fuse/host-protocol';
 
-const MAX_EXIT_PAYLOAD_BYTES = 4_096;
+export const MAX_EXIT_PAYLOAD_BYTES = 4_096;
 
 export interface Sieved {
   /** To be appended to the log, in order. */

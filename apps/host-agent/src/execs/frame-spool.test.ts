@@ -124,9 +124,9 @@ describe('readHeads', () => {
     const spool = await open();
     for (const frame of [stdout('abc'), stderr('12'), stdout('def'), stderr('34'), exitFrame]) await spool.take(frame);
     await spool.close();
-    const heads = await readHeads(path, spool.logBytes, 4);
+    const heads = await readHeads(spool, 4);
     expect([heads.stdout.toString(), heads.stderr.toString()]).toEqual(['abcd', '1234']);
-    expect((await readHeads(path, spool.logBytes, 0)).stdout.length).toBe(0);
-    expect((await readHeads(path, 0, 10)).stdout.length).toBe(0);
+    expect((await readHeads(spool, 0)).stdout.length).toBe(0);
+    expect((await readHeads({ parts: [], end: 0 }, 10)).stdout.length).toBe(0);
   });
 });

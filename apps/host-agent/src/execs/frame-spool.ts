@@ -9,6 +9,8 @@ import type { GuestExecExit } from '@fuse/host-protocol';
 import { isDiskFull } from '../vms/disk-full.ts';
 import { summarizeFrameFile } from './frame-file.ts';
 import { FrameSieve } from './frame-sieve.ts';
+import type { LogPart } from './log-parts.ts';
+import { type Spool, SpoolError } from './spool.ts';
 
 export interface FrameSpoolOptions {
   path: string;
@@ -20,12 +22,7 @@ export interface FrameSpoolOptions {
   onAppended: () => void;
 }
 
-/** What the host's own disk refused. Nothing that another try would mend. */
-export class SpoolError extends Error {
-  override readonly name = 'SpoolError';
-}
-
-export class FrameSpool {
+export class FrameSpool implements Spool {
   readonly #file: FileHandle;
   readonly #sieve: FrameSieve;
   readonly #options: FrameSpoolOptions;
@@ -72,6 +69,20 @@ export class FrameSpool {
   get logBytes(): number {
     return this.#logBytes;
   }
+
+  get parts(): readonly LogPart[] {
+    return [{ offset: 0, path: this.#options.path, bytes: this.#logBytes }];
+  }
+
+  get end(): number {
+    return this.#logBytes;
+  }
+
+  get begun(): boolean {
+    return this.#logBytes > 0;
+  }
+
+  recent(): undefined {}
 
   get truncated(): boolean {
     return this.#sieve.truncated;

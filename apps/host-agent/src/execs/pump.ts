@@ -7,8 +7,8 @@ import type { ExecSpec, GuestExecExit } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { ExecConversation, Guest } from '../guest/guest.ts';
-import { type FrameSpool, SpoolError } from './frame-spool.ts';
 import { rejection } from './rejection.ts';
+import { type Spool, SpoolError } from './spool.ts';
 import { feedStdin, StdinSourceError } from './stdin-feed.ts';
 
 /** The guest keeps what no ack covers (at most its window of 1 MiB), so acks need not be frequent. */
@@ -19,7 +19,7 @@ const LONGEST_RETRY_MS = 1_000;
 export interface PumpParts {
   /** As the guest knows it. */
   execId: string;
-  spool: FrameSpool;
+  spool: Spool;
   store: ObjectStore;
   log: Logger;
   stdinObjectKey: string | undefined;
@@ -59,12 +59,12 @@ async function converse(parts: PumpParts, signal: AbortSignal): Promise<GuestExe
   const { spool, execId } = parts;
   const guest = await parts.guest(signal);
   // Output in the log is a confirmation too: an earlier host agent may have been killed between the two.
-  const spec = spool.logBytes > 0 ? undefined : parts.pendingSpec();
+  const spec = spool.begun ? undefined : parts.pendingSpec();
   let stdinFrom = 0;
   let offset = 0;
   if (spec === undefined) {
     const status = await guest.execStatus(execId, signal);
-    offset = spool.resumeAt(status.offset_acked);
+    offset = await spool.resumeAt(status.offset_acked);
     // It has ended and the guest keeps no more of its stream, not even the exit frame.
     if (status.exit !== undefined && offset >= status.offset_end) return spool.takeExit(status.exit);
     stdinFrom = status.stdin_closed ? Number.POSITIVE_INFINITY : status.stdin_bytes;
@@ -84,11 +84,11 @@ async function converse(parts: PumpParts, signal: AbortSignal): Promise<GuestExe
   }
 }
 
-async function receive(conversation: ExecConversation, spool: FrameSpool, signal: AbortSignal): Promise<GuestExecExit> {
+async function receive(conversation: ExecConversation, spool: Spool, signal: AbortSignal): Promise<GuestExecExit> {
   let ackedOffset = spool.guestOffset;
   for await (const chunk of conversation.frames) {
     signal.throwIfAborted();
-    const exit = await spool.take(chunk);
+    const exit = await spool.take(chunk, signal);
     if (exit !== undefined) return exit;
     if (spool.guestOffset - ackedOffset < ACK_EVERY_BYTES) continue;
     ackedOffset = spool.guestOffset;

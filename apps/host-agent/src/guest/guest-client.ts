@@ -1,7 +1,16 @@
 /** The Guest of a VMM, over its channel. */
 
 import type { Readable } from 'node:stream';
-import type { FileOperation, FileRequest, FileResponse, Healthcheck, TarIn } from '@fuse/contract';
+import type {
+  ExecStdin,
+  FileOperation,
+  FileRequest,
+  FileResponse,
+  Healthcheck,
+  ListProcesses,
+  TarIn,
+  TerminalSize,
+} from '@fuse/contract';
 import {
   type ExecSpec,
   GuestExecStatus,
@@ -12,16 +21,19 @@ import {
   type GuestHealthcheck,
   type GuestIdentity,
   GuestIdentityConfirmed,
+  type GuestSignal,
 } from '@fuse/host-protocol';
 import { type Logger, withDeadline } from '@fuse/runtime';
 import type { Vmm } from '../vmm/driver.ts';
 import { callJson } from './call.ts';
 import { GuestChannel } from './channel.ts';
 import { openExec } from './exec-conversation.ts';
+import { type StdinOptions, writeExecStdin } from './exec-stdin.ts';
 import { guestFileOperation } from './file-operations.ts';
 import { type FileHead, type FileToWrite, openGuestFile, readGuestFile, writeGuestFile } from './file-transfer.ts';
 import type { ExecConversation, Guest, GuestTunnel } from './guest.ts';
 import { putHealthcheck, readHealthcheck } from './healthcheck.ts';
+import { listProcesses, resizeExec, signalExec, signalProcess } from './processes.ts';
 import { extractGuestTar, openGuestTar } from './tar-transfer.ts';
 import { openTunnel } from './tunnel.ts';
 import { watchGuestFiles } from './watch.ts';
@@ -97,6 +109,26 @@ class GuestClient implements Guest {
       deadlineMs: ANSWER_MS,
       signal,
     });
+  }
+
+  writeStdin(id: string, options: StdinOptions, body: Readable | Uint8Array, signal?: AbortSignal): Promise<ExecStdin> {
+    return writeExecStdin(this.#channel, id, options, body, signal);
+  }
+
+  signalExec(id: string, order: GuestSignal, signal?: AbortSignal): Promise<void> {
+    return signalExec(this.#channel, id, order, signal);
+  }
+
+  resizeExec(id: string, size: TerminalSize, signal?: AbortSignal): Promise<void> {
+    return resizeExec(this.#channel, id, size, signal);
+  }
+
+  processes(signal?: AbortSignal): Promise<ListProcesses> {
+    return listProcesses(this.#channel, signal);
+  }
+
+  signalProcess(pid: number, order: GuestSignal, signal?: AbortSignal): Promise<void> {
+    return signalProcess(this.#channel, pid, order, signal);
   }
 
   writeFile(file: FileToWrite, body: Readable | Uint8Array, signal?: AbortSignal): Promise<GuestFileWritten> {

@@ -4,7 +4,16 @@
  */
 
 import type { Readable } from 'node:stream';
-import type { FileOperation, FileRequest, FileResponse, Healthcheck, TarIn } from '@fuse/contract';
+import type {
+  ExecStdin,
+  FileOperation,
+  FileRequest,
+  FileResponse,
+  Healthcheck,
+  ListProcesses,
+  TarIn,
+  TerminalSize,
+} from '@fuse/contract';
 import type {
   ExecSpec,
   GuestExecStatus,
@@ -15,7 +24,9 @@ import type {
   GuestHealthcheck,
   GuestIdentity,
   GuestIdentityConfirmed,
+  GuestSignal,
 } from '@fuse/host-protocol';
+import type { StdinOptions } from './exec-stdin.ts';
 import type { FileHead } from './file-transfer.ts';
 
 /** One duplex conversation with an exec; when the channel is cut, `frames` fails and a new `exec()` call goes on from an offset. */
@@ -50,6 +61,13 @@ export interface Guest extends AsyncDisposable {
   exec(id: string, options: { spec?: ExecSpec; offset?: number }, signal?: AbortSignal): Promise<ExecConversation>;
   execStatus(id: string, signal?: AbortSignal): Promise<GuestExecStatus>;
   killExec(id: string, signal?: AbortSignal): Promise<void>;
+  /** Resolves once all of it is written; `conflict` with details.reason=stdin_closed, or with details.stdin_bytes when the offset is ahead. */
+  writeStdin(id: string, options: StdinOptions, body: Readable | Uint8Array, signal?: AbortSignal): Promise<ExecStdin>;
+  signalExec(id: string, order: GuestSignal, signal?: AbortSignal): Promise<void>;
+  /** `conflict` when it has no terminal. */
+  resizeExec(id: string, size: TerminalSize, signal?: AbortSignal): Promise<void>;
+  processes(signal?: AbortSignal): Promise<ListProcesses>;
+  signalProcess(pid: number, order: GuestSignal, signal?: AbortSignal): Promise<void>;
   writeFile(
     file: { path: string; mode?: string; uid?: number; gid?: number; sha256?: string },
     body: Readable | Uint8Array,

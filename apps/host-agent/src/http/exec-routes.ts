@@ -1,24 +1,29 @@
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { HostExec, HostExecResult, StartExec, VmId } from '@fuse/host-protocol';
+import { ExecStdin } from '@fuse/contract';
+import { GuestSignal, HostExec, HostExecResult, StartExec, VmId } from '@fuse/host-protocol';
 import { z } from 'zod';
 import { ExecId } from '../execs/exec-record.ts';
 import { execResult } from '../execs/exec-result.ts';
-import { followLog } from '../execs/follow-log.ts';
+import { followLog, startOfLog } from '../execs/follow-log.ts';
 import { callerSignal } from './caller-signal.ts';
+import { LogPlace, placeOf, wholeNumber } from './log-place.ts';
+import { requestBytes, useRawBodies } from './request-bytes.ts';
 import type { App, HttpParts } from './server.ts';
 
+const VmParams = z.object({ id: VmId });
 const ExecParams = z.object({ id: VmId, eid: ExecId });
 const START_BODY_LIMIT_BYTES = 32 * 1024 * 1024;
 const MAX_WAIT_MS = 60_000;
 const MAX_START_WAIT_MS = 10_000;
 const MAX_RESULT_BYTES = 16 * 1024 * 1024;
 
-const wholeNumber = z.coerce.number().int().nonnegative();
 const WaitQuery = z.object({ wait_ms: wholeNumber.default(0) });
 const ResultQuery = z.object({ limit: wholeNumber.max(MAX_RESULT_BYTES).default(262_144) });
 const StartQuery = WaitQuery.extend(ResultQuery.shape);
-const LogQuery = z.object({ offset: wholeNumber.default(0), follow: z.enum(['0', '1']).default('0') });
+const flag = z.enum(['0', '1']).default('0');
+const LogQuery = LogPlace.extend({ follow: flag, heartbeat: flag });
+const StdinQuery = z.object({ offset: wholeNumber.optional(), end: flag });
 
 export function execRoutes(app: App, { vms, stopping }: HttpParts): void {
   app.put(
@@ -63,22 +68,63 @@ export function execRoutes(app: App, { vms, stopping }: HttpParts): void {
   );
 
   app.get(
+    '/v1/vms/:id/execs',
+    { schema: { params: VmParams, response: { 200: z.object({ execs: z.array(HostExec) }) } } },
+    async (request) => ({ execs: (await vms.get(request.params.id).execs()).map((exec) => exec.view()) }),
+  );
+
+  app.get(
     '/v1/vms/:id/execs/:eid/log',
     { schema: { params: ExecParams, querystring: LogQuery } },
     async (request, reply) => {
       const exec = await vms.get(request.params.id).exec(request.params.eid);
       const signal = callerSignal(reply, stopping);
-      const { offset, follow } = request.query;
-      const log = followLog(exec, { offset, follow: follow === '1', signal });
+      const { follow, heartbeat } = request.query;
+      const from = await startOfLog(exec.log, placeOf(request.query));
+      const log = followLog(exec, from, { follow: follow === '1', heartbeat: heartbeat === '1', signal });
       // By hand: the head goes out before the first byte of output, and an error cuts the connection, so that nobody takes it for an end.
       reply.hijack();
-      reply.raw.writeHead(200, { 'content-type': 'application/octet-stream', 'cache-control': 'no-store' });
+      reply.raw.writeHead(200, {
+        'content-type': 'application/octet-stream',
+        'cache-control': 'no-store',
+        'fuse-log-offset': from,
+      });
       reply.raw.flushHeaders();
       await pipeline(Readable.from(log, { objectMode: false }), reply.raw, { signal }).catch((error: unknown) =>
         request.log.debug({ err: error }, 'log stream cut'),
       );
     },
   );
+
+  app.post(
+    '/v1/vms/:id/execs/:eid/signal',
+    { schema: { params: ExecParams, body: GuestSignal, response: { 204: z.undefined() } } },
+    async (request, reply) => {
+      const { id, eid } = request.params;
+      const vm = vms.get(id);
+      const exec = await vm.exec(eid);
+      if (exec.running) await vm.withGuest(() => exec.signal(request.body, callerSignal(reply, stopping)));
+      return reply.code(204).send();
+    },
+  );
+
+  // A scope of its own: the body is a stream here.
+  void app.register(async (scope: App) => {
+    useRawBodies(scope);
+    scope.post(
+      '/v1/vms/:id/execs/:eid/stdin',
+      { schema: { params: ExecParams, querystring: StdinQuery, response: { 200: ExecStdin } } },
+      async (request, reply) => {
+        const { id, eid } = request.params;
+        const vm = vms.get(id);
+        const exec = await vm.exec(eid);
+        const { offset, end } = request.query;
+        const options = { offset, end: end === '1' };
+        const signal = callerSignal(reply, stopping);
+        return await vm.withGuest(() => exec.writeStdin(options, requestBytes(request), signal));
+      },
+    );
+  });
 
   app.delete(
     '/v1/vms/:id/execs/:eid',

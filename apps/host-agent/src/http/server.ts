@@ -14,12 +14,14 @@ import type { Vms } from '../vms/vms.ts';
 import { bearerCheck } from './auth.ts';
 import { chunkRoutes } from './chunk-routes.ts';
 import { answerError } from './errors.ts';
+import { execConnections } from './exec-connect.ts';
 import { execRoutes } from './exec-routes.ts';
 import { fileRoutes } from './file-routes.ts';
 import { guestFileRoutes } from './guest-file-routes.ts';
 import { healthcheckRoutes } from './healthcheck-routes.ts';
 import { HEALTH_PATH, hostRoutes } from './host-routes.ts';
 import { portTunnels } from './port-tunnel.ts';
+import { processRoutes } from './process-routes.ts';
 import { snapshotRoutes } from './snapshot-routes.ts';
 import { Upgrades } from './upgrades.ts';
 import { vmRoutes } from './vm-routes.ts';
@@ -88,11 +90,13 @@ export function createHttpServer(parts: HttpParts): App {
   snapshotRoutes(app, parts);
   chunkRoutes(app, parts);
   execRoutes(app, parts);
+  processRoutes(app, parts);
   fileRoutes(app, parts);
   guestFileRoutes(app, parts);
   healthcheckRoutes(app, parts);
   const upgrades = new Upgrades(parts);
   portTunnels(upgrades, parts);
+  execConnections(upgrades, parts);
   upgrades.listen(app.server);
   return app;
 }

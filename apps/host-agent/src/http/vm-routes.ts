@@ -32,13 +32,14 @@ export function vmRoutes(app: App, { vms }: HttpParts): void {
     {
       schema: {
         params: VmParams,
-        response: { 200: z.object({ destroyed: z.boolean(), destroy_ms: z.number() }) },
+        querystring: z.object({ archive_key: z.string().min(1).max(512).optional() }),
+        response: { 200: z.object({ destroyed: z.boolean(), destroy_ms: z.number(), archived: z.boolean() }) },
       },
     },
     async (request) => {
       const from = performance.now();
-      const destroyed = await vms.destroy(request.params.id);
-      return { destroyed, destroy_ms: Math.round((performance.now() - from) * 10) / 10 };
+      const { destroyed, archived } = await vms.destroy(request.params.id, request.query.archive_key);
+      return { destroyed, destroy_ms: Math.round((performance.now() - from) * 10) / 10, archived };
     },
   );
 

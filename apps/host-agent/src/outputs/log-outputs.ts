@@ -1,11 +1,11 @@
 /** An exec's streams as objects: each one alone, and the frame stream that both came in. */
-import { createReadStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { frameType } from '@fuse/contract';
 import type { CollectedOutputs } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import type { Exec } from '../execs/exec.ts';
-import { framesOfFile } from '../execs/frame-file.ts';
+import { framesOfLog } from '../execs/frame-file.ts';
+import { bytesOfParts, type LogView } from '../execs/log-parts.ts';
 import { inParallel } from '../files/in-parallel.ts';
 
 type SavedOutput = CollectedOutputs['outputs'][number];
@@ -22,16 +22,16 @@ export async function saveLogs(
   keyPrefix: string,
   signal: AbortSignal,
 ): Promise<{ outputs: SavedOutput[]; framesObjectKey: string }> {
-  const { path, bytes } = exec.logFile;
+  const { log } = exec;
   const framesObjectKey = `${keyPrefix}/frames`;
   const saveFrames = async (stop: AbortSignal) => {
-    const body = bytes === 0 ? Readable.from([]) : createReadStream(path, { end: bytes - 1 });
+    const body = Readable.from(bytesOfParts(log.parts), { objectMode: false });
     await store.put(framesObjectKey, body, { contentType: 'application/octet-stream', signal: stop });
     return [];
   };
   const saveStream = (stream: (typeof streams)[number]) => async (stop: AbortSignal) => {
-    if (!(await holdsType(path, bytes, stream.type))) return [];
-    const body = Readable.from(payloadsOf(path, bytes, stream.type), { objectMode: false });
+    if (!(await holdsType(log, stream.type))) return [];
+    const body = Readable.from(payloadsOf(log, stream.type), { objectMode: false });
     const { key, sizeBytes, sha256 } = await store.put(`${keyPrefix}/${stream.name}.log`, body, {
       contentType: 'text/plain; charset=utf-8',
       signal: stop,
@@ -43,12 +43,11 @@ export async function saveLogs(
   return { outputs: saved.flat(), framesObjectKey };
 }
 
-async function holdsType(path: string, bytes: number, type: number): Promise<boolean> {
-  for await (const frame of framesOfFile(path, bytes)) if (frame.type === type && frame.payload.length > 0) return true;
+async function holdsType(log: LogView, type: number): Promise<boolean> {
+  for await (const frame of framesOfLog(log)) if (frame.type === type && frame.payload.length > 0) return true;
   return false;
 }
 
-async function* payloadsOf(path: string, bytes: number, type: number): AsyncGenerator<Uint8Array> {
-  for await (const frame of framesOfFile(path, bytes))
-    if (frame.type === type && frame.payload.length > 0) yield frame.payload;
+async function* payloadsOf(log: LogView, type: number): AsyncGenerator<Uint8Array> {
+  for await (const frame of framesOfLog(log)) if (frame.type === type && frame.payload.length > 0) yield frame.payload;
 }

@@ -96,6 +96,8 @@ export class VmCore {
   /** What is being destroyed stays that. */
   become(state: HostVm['state']): void {
     if (this.#state !== 'destroying') this.#state = state;
+    if (state === 'paused' || state === 'resuming')
+      this.execs.disconnect(new AppError('conflict', `the VM is ${state}`, { details: { state } }));
     this.#watch();
     this.#changes.notify();
   }

@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises';
 import { AppError, type Healthcheck } from '@fuse/contract';
 import type { CreateVm, HostVm, RestoreVm, StartExec, TakeSnapshot } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
+import { archiveExecs } from '../execs/archive-execs.ts';
 import type { Exec } from '../execs/exec.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { StoredSnapshot } from '../snapshots/stored-snapshot.ts';
@@ -22,9 +23,10 @@ const EXIT_NEWS_MS = 500;
 
 export class Vm {
   readonly #core: VmCore;
+  #archived = false;
   #ready: Promise<void> = Promise.resolve();
   #adopting = false;
-  #destroying: Promise<void> | undefined;
+  #destroying: Promise<{ archived: boolean }> | undefined;
   /** Those who ask for the same at the same time share one try. */
   readonly #underWay = new Map<string, Promise<void>>();
   #digesting: { stop: AbortController; done: Promise<void> } | undefined;
@@ -99,6 +101,11 @@ export class Vm {
     return this.#core.execs.start(id, request);
   }
 
+  async execs(): Promise<Exec[]> {
+    if (this.#adopting) await this.#ready;
+    return this.#core.execs.list();
+  }
+
   async exec(id: string): Promise<Exec> {
     if (this.#adopting) await this.#ready;
     return this.#core.execs.get(id);
@@ -150,9 +157,12 @@ export class Vm {
     await this.#operate(`restore ${request.restore_id}`, 'restored', () => restoreVm(this.#core, request));
   }
 
-  /** Legal in every state; concurrent calls share one end, and one that failed can be repeated. */
-  destroy(): Promise<void> {
-    this.#destroying ??= this.#tearDown().catch((error: unknown) => {
+  /**
+   * Legal in every state; concurrent calls share one end, and one that failed can be repeated. With a key, its execs become that object before
+   * they are gone.
+   */
+  destroy(archiveKey?: string): Promise<{ archived: boolean }> {
+    this.#destroying ??= this.#tearDown(archiveKey).catch((error: unknown) => {
       this.#destroying = undefined;
       throw error;
     });
@@ -195,7 +205,7 @@ export class Vm {
     this.#digesting = undefined;
   }
 
-  async #tearDown(): Promise<void> {
+  async #tearDown(archiveKey: string | undefined): Promise<{ archived: boolean }> {
     const core = this.#core;
     core.become('destroying');
     const reason = new AppError('conflict', 'the VM was destroyed');
@@ -210,6 +220,10 @@ export class Vm {
     await endLeftVmms(core.host.driver, core.directory);
     await core.execs.lose(new AppError('vm_lost', 'the VM was destroyed'));
     await machine?.guest[Symbol.asyncDispose]();
+    const execs = core.execs.list();
+    if (archiveKey !== undefined && execs.length > 0 && !this.#archived)
+      this.#archived = await archiveExecs(core.host.store, archiveKey, execs, { log: core.log });
     await rm(core.directory, { recursive: true, force: true });
+    return { archived: this.#archived };
   }
 }

@@ -91,13 +91,16 @@ export class Vms implements AsyncDisposable {
     return this.#withRoom(vm, () => vm.restore(request));
   }
 
-  /** False when there was nothing. */
-  async destroy(id: string): Promise<boolean> {
+  /** `destroyed`: false when there was nothing; `archived`: the execs are in the object `archiveKey`, also from an earlier try. */
+  async destroy(id: string, archiveKey?: string): Promise<{ destroyed: boolean; archived: boolean }> {
     const vm = this.#vms.get(id);
-    if (vm === undefined) return this.#sweep(id);
-    await vm.destroy();
+    if (vm === undefined) {
+      const destroyed = await this.#sweep(id);
+      return { destroyed, archived: archiveKey !== undefined && (await this.#isStored(archiveKey)) };
+    }
+    const { archived } = await vm.destroy(archiveKey);
     this.#forget(id, vm);
-    return true;
+    return { destroyed: true, archived };
   }
 
   /** Those whose record cannot be read, too. */
@@ -114,6 +117,13 @@ export class Vms implements AsyncDisposable {
     this.#closing = true;
     await Promise.all([...this.#vms.values()].map((vm) => vm.detach()));
     await Promise.allSettled(this.#sweeping.values());
+  }
+
+  async #isStored(key: string): Promise<boolean> {
+    return this.#host.store.head(key).then(
+      () => true,
+      () => false,
+    );
   }
 
   #start(id: string, order: CreateVm): Vm {
