@@ -13,6 +13,11 @@ import { EnvironmentService } from './environments/environment-service.ts';
 import { forkEnvironment } from './environments/fork-environment.ts';
 import { registerEnvironmentRoutes } from './environments/routes.ts';
 import { EventHub } from './events/events.ts';
+import { answerExec } from './execs/answer-exec.ts';
+import { ArchiveCollector } from './execs/archive-collector.ts';
+import { registerConnectRoutes } from './execs/connect-routes.ts';
+import { ExecService } from './execs/exec-service.ts';
+import { registerExecRoutes } from './execs/routes.ts';
 import { FileService } from './files/file-service.ts';
 import { registerFileRoutes } from './files/routes.ts';
 import { GuestFileService } from './guest-files/guest-file-service.ts';
@@ -35,6 +40,10 @@ import { ChunkCollector } from './snapshots/exporting/chunk-collector.ts';
 import { SnapshotExporter } from './snapshots/exporting/snapshot-exporter.ts';
 import { registerSnapshotRoutes } from './snapshots/routes.ts';
 import { SnapshotService } from './snapshots/snapshot-service.ts';
+import { registerTerminalRoutes } from './terminals/routes.ts';
+import { registerTicketRoutes } from './tickets/routes.ts';
+import { Tickets } from './tickets/tickets.ts';
+import { registerTunnelRoutes } from './tunnels/routes.ts';
 
 /** Everything new waits this long for a sign of life of a host; the reconciler asks far more often. */
 const HOST_STALE_MS = 30_000;
@@ -79,11 +88,13 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       placementPolicy: config.placementPolicy,
       hostStaleMs: HOST_STALE_MS,
       startLeaseMs: config.takeoverMs,
+      archiving: { objectStore, retentionMs: config.execs.retentionMs },
       hostRetryMs: HOST_RETRY_MS,
       publicAddress: () => config.publicAddress ?? listensAt,
     };
     let listensAt = ''; // known before the first request is answered
     const environments = new EnvironmentService(environmentContext);
+    const execs = new ExecService(environmentContext, environments);
     const snapshots = new SnapshotService({ ...environmentContext, objectStore });
     const reconciler = disposables.add(
       'reconciler',
@@ -110,6 +121,16 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         lease: new LeaderLease(db, { name: 'collector', owner, ms: 2 * config.runs.collectEveryMs }),
         intervalMs: config.runs.collectEveryMs,
         sweepEveryMs: config.runs.sweepEveryMs,
+      }),
+    );
+    const archiveCollector = disposables.add(
+      'archive collector',
+      new ArchiveCollector({
+        db,
+        objectStore,
+        log,
+        lease: new LeaderLease(db, { name: 'archive-collector', owner, ms: 2 * config.execs.collectEveryMs }),
+        intervalMs: config.execs.collectEveryMs,
       }),
     );
     const chunkCollector = disposables.add(
@@ -144,6 +165,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const runs = new RunService({ db, hub, objectStore, environments, worker, retentionMs });
     const { maxFileBytes, fileLifetimeMs } = config.runs;
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });
+    const tickets = new Tickets(db);
     const metrics = createMetrics();
     const http = createHttpServer({
       version: config.version,
@@ -162,7 +184,9 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           environments,
           events: new EnvironmentEvents(db, hub, environments),
           fork: (request) => forkEnvironment(environmentContext, { environments, snapshots }, request),
+          exec: (reply, ref, request) => answerExec(execs, reply, ref, request),
         });
+        registerExecRoutes(app, execs);
         registerSnapshotRoutes(app, snapshots);
         registerRunRoutes(app, {
           runs,
@@ -175,6 +199,11 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           },
         });
         registerFileRoutes(app, files);
+        const connections = { context: environmentContext, environments, tickets };
+        registerTicketRoutes(app, connections);
+        registerTerminalRoutes(app, connections);
+        registerConnectRoutes(app, connections);
+        registerTunnelRoutes(app, connections);
         registerGuestFileRoutes(app, new GuestFileService(environmentContext, environments));
       },
     });
@@ -185,6 +214,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     listensAt = new URL(url).host;
     reconciler.start();
     collector.start();
+    archiveCollector.start();
     chunkCollector.start();
     await exporter.start();
     await worker.start();

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
 import { z } from 'zod';
 import type { DatabaseLocation } from './db/open.ts';
+import { defaultExecConfig, type ExecConfig } from './execs/exec-config.ts';
 import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig, type RunConfig } from './runs/run-config.ts';
 import type { PlacementPolicy } from './scheduling/schedule.ts';
@@ -28,6 +29,7 @@ export interface OrchestratorConfig {
   reconciling: ReconcilerIntervals;
   runs: RunConfig;
   exports: ExportConfig;
+  execs: ExecConfig;
   version: string;
   logLevel: string;
 }
@@ -73,6 +75,7 @@ const Environment = z.object({
   ORCH_MAX_RUNS: positive(10_000).optional(),
   ORCH_RUN_RETENTION_SECONDS: positive(315_360_000).optional(),
   ORCH_CHECKPOINT_RETENTION_SECONDS: positive(315_360_000).optional(),
+  ORCH_EXEC_RETENTION_SECONDS: positive(315_360_000).optional(),
   ORCH_MAX_FILE_BYTES: positive(5 * 1024 ** 4).optional(),
   ORCH_FILE_LIFETIME_SECONDS: positive(31_536_000).optional(),
   ORCH_PLACEMENT: z.enum(['spread', 'binpack']).optional(),
@@ -122,6 +125,10 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
       maxFileBytes: env.ORCH_MAX_FILE_BYTES ?? defaultRunConfig.maxFileBytes,
       retentionMs: (env.ORCH_RUN_RETENTION_SECONDS ?? defaultRunConfig.retentionMs / 1_000) * 1_000,
       fileLifetimeMs: (env.ORCH_FILE_LIFETIME_SECONDS ?? defaultRunConfig.fileLifetimeMs / 1_000) * 1_000,
+    },
+    execs: {
+      ...defaultExecConfig,
+      retentionMs: (env.ORCH_EXEC_RETENTION_SECONDS ?? defaultExecConfig.retentionMs / 1_000) * 1_000,
     },
     exports: { ...defaultExportConfig, when: env.FUSE_SNAPSHOT_EXPORT ?? defaultExportConfig.when },
     version: packageVersion(),

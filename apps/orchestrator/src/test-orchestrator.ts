@@ -6,6 +6,7 @@ import { createOrchestrator, type Orchestrator, type OrchestratorDeps } from './
 import type { OrchestratorConfig } from './config.ts';
 import type { DatabaseLocation } from './db/open.ts';
 import { type Engine, quiet, testLocation } from './db/test-database.ts';
+import { defaultExecConfig } from './execs/exec-config.ts';
 import { TestHost, type TestHostOptions } from './hosts/test-host.ts';
 import { defaultIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig } from './runs/run-config.ts';
@@ -74,6 +75,7 @@ export async function startTestOrchestrator(
     shutdownTimeoutMs: 2_000,
     runs: defaultRunConfig,
     exports: defaultExportConfig,
+    execs: defaultExecConfig,
     takeoverMs: 30_000,
     reconciling: { ...defaultIntervals, intervalMs: 100, leaseMs: 2_000, missingGraceMs: 300, orphanGraceMs: 500 },
     version: 'test',

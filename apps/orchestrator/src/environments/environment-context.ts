@@ -3,6 +3,7 @@ import type { Logger } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import type { PlacementPolicy } from '../scheduling/schedule.ts';
+import type { ExecArchiving } from './destroy-vm.ts';
 
 export interface EnvironmentContext {
   db: Db;
@@ -21,6 +22,7 @@ export interface EnvironmentContext {
   startLeaseMs: number;
   /** How long an unreachable host is asked again before the operation is given up (or left to the reconciler). */
   hostRetryMs: number;
+  archiving: ExecArchiving;
   /** Where clients reach us, as bare host:port; known once we listen. */
   publicAddress: () => string;
 }

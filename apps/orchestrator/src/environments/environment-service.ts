@@ -2,20 +2,19 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import { AppError, type Environment, type ExecRequest, type ExecResult, invalidField } from '@fuse/contract';
-import { newId, sleep } from '@fuse/runtime';
+import { AppError, type Environment, invalidField } from '@fuse/contract';
+import { sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
 import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
 import { type Admission, type Admitted, admit, place } from './admission.ts';
 import { type Created, type Creation, createEnvironment } from './create-environment.ts';
-import { finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
+import { discardVm, finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
 import { type MoveContext, settle } from './drive-move.ts';
 import { toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
-import { execInEnvironment, toStartExec } from './exec-in-environment.ts';
 import { watchHealth } from './health.ts';
 import { type PauseOptions, pauseEnvironment } from './pause-environment.ts';
 import { putRight } from './put-right.ts';
@@ -35,7 +34,6 @@ const STOP_MS = 5_000;
 /** What is shared by whoever asks for the same. */
 const MOVE_KINDS = ['pause', 'idle', 'resume', 'settle', 'correction'] as const;
 type MoveKind = (typeof MOVE_KINDS)[number];
-const MAX_EXEC_TRIES = 3;
 
 export class EnvironmentService implements AsyncDisposable {
   readonly #context: MoveContext;
@@ -157,6 +155,11 @@ export class EnvironmentService implements AsyncDisposable {
     return promise;
   }
 
+  /** For the reconciler: `row` is gone, and its host still has its VM. */
+  discardVm(row: EnvironmentRow): Promise<void> {
+    return discardVm(this.#context, row);
+  }
+
   /**
    * The first half of `destroy`, in the caller's transaction: `destroying` is committed with whatever else the caller writes, and from
    * then on the environment goes, whoever finishes it. Nothing happens when it is going or gone already.
@@ -259,26 +262,6 @@ export class EnvironmentService implements AsyncDisposable {
     promise.catch(() => {}); // whoever asked may have left
     this.#moves.set(key, { promise, abort });
     return promise;
-  }
-
-  /** `?action=exec`. Aborting `signal` kills the command. */
-  async exec(tenantId: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
-    const command = toStartExec(request); // what is wrong with it is said first
-    const order = { execId: newId('exec'), command, encoding: request.encoding ?? 'utf8' } as const;
-    for (let tries = 1; ; tries += 1) {
-      const row = await this.ready(await this.find(tenantId, id), signal);
-      try {
-        return await execInEnvironment(this.#context, row, order, signal);
-      } catch (error) {
-        // Paused between the look and the start. Asked for again under the same id, it is still started once.
-        const isRefused = error instanceof AppError && error.code === 'conflict';
-        if (!isRefused || tries >= MAX_EXEC_TRIES || (await this.#isAsItWas(row))) throw error;
-      }
-    }
-  }
-
-  async #isAsItWas(row: EnvironmentRow): Promise<boolean> {
-    return (await environmentByUid(this.#context.db.query, row.uid))?.version === row.version;
   }
 
   /**

@@ -6,7 +6,7 @@ import {
   type ListEnvironments,
   pageLimit,
 } from '@fuse/contract';
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
 import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
@@ -31,9 +31,10 @@ export interface EnvironmentParts {
   environments: EnvironmentService;
   events: EnvironmentEvents;
   fork: (request: ForkRequest) => Promise<Forked>;
+  exec: (reply: FastifyReply, ref: { tenantId: string; id: string }, request: ExecRequest) => Promise<unknown>;
 }
 
-export function registerEnvironmentRoutes(app: App, { environments, events, fork }: EnvironmentParts): void {
+export function registerEnvironmentRoutes(app: App, { environments, events, fork, exec }: EnvironmentParts): void {
   app.get('/v1/environments', { schema: { querystring: listQuery } }, async (request): Promise<ListEnvironments> => {
     const { limit: rawLimit, cursor, task_id, state, host_id } = request.query;
     const limit = pageLimit(rawLimit);
@@ -104,7 +105,7 @@ export function registerEnvironmentRoutes(app: App, { environments, events, fork
           details: { field: 'action' },
         });
       const body = parseBody(ExecRequest, request.body);
-      return environments.exec(request.caller.tenantId, request.params.id, body, clientSignal(reply));
+      return exec(reply, { tenantId: request.caller.tenantId, id: request.params.id }, body);
     },
   );
 

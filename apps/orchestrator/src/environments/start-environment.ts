@@ -9,6 +9,7 @@ import { sleep } from '@fuse/runtime';
 import { now, type Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { type ArchiveColumns, destroyVm } from './destroy-vm.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { claimStart, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
@@ -157,14 +158,15 @@ export async function giveUpStart(context: EnvironmentContext, read: Environment
   const row = await claimStart(context.db.query, read, context.owner, context.startLeaseMs);
   if (row === undefined) return; // it changed since it was read: somebody else decided
   let to: 'failed' | 'destroying' = 'failed';
+  let columns: ArchiveColumns = {};
   try {
     const client = await context.hosts.client(row.host_id);
-    await client.destroyVm(row.vm_id);
+    ({ columns } = await destroyVm(context.archiving, row, client)); // its startup script's output stays readable
   } catch (error) {
     context.log.warn({ err: error, environment: row.id, vm_id: row.vm_id }, 'VM of a failed start not destroyed yet');
     to = 'destroying';
   }
-  await context.db.transaction((tx) => transition(tx, row, to, reason));
+  await context.db.transaction((tx) => transition(tx, row, to, { error: reason, columns }));
 }
 
 export const reasonOf = (error: unknown, signal: AbortSignal | undefined): string => {

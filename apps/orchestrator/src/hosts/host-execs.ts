@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { ExecStdin, ListProcesses } from '@fuse/contract';
-import { EXEC_PROTOCOL, type GuestSignal, HostExec } from '@fuse/host-protocol';
+import { EXEC_PROTOCOL, type GuestSignal, HostExec, type StartExec } from '@fuse/host-protocol';
 import { z } from 'zod';
 import type { HostTransport } from './host-transport.ts';
 import type { Upgraded } from './host-upgrade.ts';
@@ -28,6 +28,18 @@ export class HostExecs {
 
   constructor(transport: HostTransport) {
     this.#transport = transport;
+  }
+
+  /** Started at most once per `execId`, however often it is called; `isNew`: by this call. */
+  async start(
+    vmId: string,
+    execId: string,
+    body: StartExec,
+    signal?: AbortSignal,
+  ): Promise<{ exec: HostExec; isNew: boolean }> {
+    const path = `/v1/vms/${vmId}/execs/${execId}`;
+    const answer = await this.#transport.answer({ method: 'PUT', path, body, timeoutMs: CALL_MS, signal }, HostExec);
+    return { exec: answer.body, isNew: answer.status === 201 };
   }
 
   /** In the order of their start. Also of a VM that is paused or dead. */

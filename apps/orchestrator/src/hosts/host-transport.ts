@@ -62,9 +62,18 @@ export class HostTransport implements AsyncDisposable {
   }
 
   async json<T extends ZodType>(call: HostCall, schema: T): Promise<ReturnType<T['parse']>> {
-    const text = await this.#text(call);
+    return (await this.answer(call, schema)).body;
+  }
+
+  /** With its status, where that says something too. */
+  async answer<T extends ZodType>(
+    call: HostCall,
+    schema: T,
+  ): Promise<{ status: number; body: ReturnType<T['parse']> }> {
+    const { status, text } = await this.#text(call);
     try {
-      return schema.parse(JSON.parse(text)) as ReturnType<T['parse']>; // zod's own type of `parse`, which `T` hides
+      const body = schema.parse(JSON.parse(text)) as ReturnType<T['parse']>; // zod's own type of `parse`, which `T` hides
+      return { status, body };
     } catch (error) {
       throw new AppError('internal', `host ${this.#host.id} gave an answer that the protocol does not know`, {
         cause: error,
@@ -76,10 +85,11 @@ export class HostTransport implements AsyncDisposable {
     await this.#text(call);
   }
 
-  #text(call: HostCall): Promise<string> {
+  #text(call: HostCall): Promise<{ status: number; text: string }> {
     return withTimeout(call, async (deadline) => {
       const response = await this.#send(call, deadline);
-      return this.#guard(call, deadline.signal, () => readBounded(response));
+      const text = await this.#guard(call, deadline.signal, () => readBounded(response));
+      return { status: response.statusCode ?? 0, text };
     });
   }
 

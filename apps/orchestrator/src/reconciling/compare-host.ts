@@ -23,6 +23,8 @@ export interface HostComparison {
   clusterTag: string;
   tasks: Tasks;
   sightings: Sightings;
+  /** VMs that know of no healthcheck though they should. */
+  unchecked: Sightings;
   /** How long a VM may be missing (its agent restarts) before its environment is called lost. */
   missingGraceMs: number;
   /** How long a VM with our tag may be unknown to us before it is destroyed. */
@@ -38,13 +40,15 @@ export async function compareHost(context: HostComparison, host: HostRow, signal
   const ours = found.filter((vm) => vm.tag === context.clusterTag && vm.state !== 'destroying');
   const known = new Set(expected.map((row) => row.vm_id));
   for (const vm of ours) if (!known.has(vm.id)) await checkUnexpected(context, host, vm);
-  context.sightings.keepOnly(host.id, [...expected.map((row) => row.vm_id), ...ours.map((vm) => vm.id)]);
+  const seen = [...expected.map((row) => row.vm_id), ...ours.map((vm) => vm.id)];
+  context.sightings.keepOnly(host.id, seen);
+  context.unchecked.keepOnly(host.id, seen);
 }
 
 async function checkExpected(context: HostComparison, host: HostRow, row: EnvironmentRow, vm: HostVm | undefined) {
   if (vm !== undefined && vm.state !== 'dead' && vm.state !== 'destroying') {
     context.sightings.forget(host.id, row.vm_id);
-    if (row.state === 'running' || row.state === 'draining') await recordHealth(context.db, row, vm);
+    await checkHealth(context, host, row, vm);
     if (disagree(row, vm)) context.tasks.start(`env:${row.uid}`, () => context.environments.putRight(row));
     return;
   }
@@ -55,7 +59,19 @@ async function checkExpected(context: HostComparison, host: HostRow, row: Enviro
   const failed = await context.db.transaction((tx) => transition(tx, row, 'failed', reason));
   if (failed === undefined) return; // somebody else decided meanwhile
   context.log.warn({ environment: row.id, vm_id: row.vm_id, host_id: host.id, reason }, 'environment lost its VM');
-  destroyVm(context, host, row.vm_id);
+  discardVm(context, host, failed);
+}
+
+async function checkHealth(context: HostComparison, host: HostRow, row: EnvironmentRow, vm: HostVm): Promise<void> {
+  const { healthcheck } = row;
+  if (healthcheck === null || (row.state !== 'running' && row.state !== 'draining')) return;
+  if (vm.health !== undefined) {
+    context.unchecked.forget(host.id, row.vm_id);
+    return recordHealth(context.db, row, vm);
+  }
+  // A guest that was booted anew from its disk. One whose agent came back a moment ago is asked first what it knows.
+  if (vm.state !== 'running' || context.unchecked.ageMs(host.id, row.vm_id) < context.missingGraceMs) return;
+  context.tasks.start(`health:${row.uid}`, () => context.hosts.clientOf(host).putHealthcheck(row.vm_id, healthcheck));
 }
 
 /** What is on its way is left to whoever drives it. */
@@ -71,9 +87,13 @@ async function checkUnexpected(context: HostComparison, host: HostRow, vm: HostV
   if (row === undefined && unknownFor < context.orphanGraceMs) return;
   if (!(await context.stillLeader())) return;
   context.log.warn({ vm_id: vm.id, host_id: host.id, known: row !== undefined }, 'destroying a VM that nothing owns');
-  destroyVm(context, host, vm.id);
+  if (row === undefined) context.tasks.start(taskOf(host, vm.id), () => context.hosts.clientOf(host).destroyVm(vm.id));
+  else discardVm(context, host, row);
 }
 
-function destroyVm(context: HostComparison, host: HostRow, vmId: string): void {
-  context.tasks.start(`vm:${host.id}:${vmId}`, () => context.hosts.clientOf(host).destroyVm(vmId));
+/** Of an environment that is gone. */
+function discardVm(context: HostComparison, host: HostRow, row: EnvironmentRow): void {
+  context.tasks.start(taskOf(host, row.vm_id), () => context.environments.discardVm(row));
 }
+
+const taskOf = (host: HostRow, vmId: string): string => `vm:${host.id}:${vmId}`;

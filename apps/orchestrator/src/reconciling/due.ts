@@ -98,7 +98,7 @@ export function environmentByVm(db: Queryable, vmId: string): Promise<Environmen
   return db.selectFrom('environments').selectAll().where('vm_id', '=', vmId).executeTakeFirst();
 }
 
-/** Rows and events of what has been gone for longer than they are kept. Returns how many rows went. */
+/** Rows and events of what has been gone for longer than they are kept; while its execs can be read an environment stays. Returns how many rows went. */
 export async function prune(db: Queryable, keepMs: number): Promise<number> {
   const old = sql`now() - ${keepMs}::float8 * interval '1 millisecond'`;
   const events = await sql`
@@ -107,6 +107,8 @@ export async function prune(db: Queryable, keepMs: number): Promise<number> {
         and not exists (select 1 from environments e where e.uid::text = v.subject_id and (e.gone_at is null or e.gone_at >= ${old}))))
       limit 5000)`.execute(db);
   const environments = await sql`
-    delete from environments where uid in (select uid from environments where gone_at < ${old} limit 1000)`.execute(db);
+    delete from environments where uid in (select uid from environments where gone_at < ${old} and archive_key is null limit 1000)`.execute(
+    db,
+  );
   return Number(events.numAffectedRows ?? 0) + Number(environments.numAffectedRows ?? 0);
 }

@@ -60,6 +60,7 @@ export class Reconciler implements AsyncDisposable {
   readonly #lease: LeaderLease;
   readonly #tasks: Tasks;
   readonly #sightings: Sightings;
+  readonly #unchecked: Sightings;
   readonly #snapshots: SnapshotReconciling;
   readonly #checkpointer: Checkpointer;
   readonly #stop = new AbortController();
@@ -72,6 +73,7 @@ export class Reconciler implements AsyncDisposable {
     this.#lease = new LeaderLease(db, { name: 'reconciler', owner, ms: intervals.leaseMs });
     this.#tasks = new Tasks(log);
     this.#sightings = new Sightings(clock);
+    this.#unchecked = new Sightings(clock);
     this.#checkpointer = new Checkpointer({ ...options, keepMs: intervals.keepCheckpointsMs });
     const { missingGraceMs, orphanGraceMs } = intervals;
     this.#snapshots = new SnapshotReconciling({ ...options, tasks: this.#tasks, missingGraceMs, orphanGraceMs });
@@ -148,6 +150,7 @@ export class Reconciler implements AsyncDisposable {
       clusterTag,
       tasks: this.#tasks,
       sightings: this.#sightings,
+      unchecked: this.#unchecked,
       missingGraceMs: intervals.missingGraceMs,
       orphanGraceMs: intervals.orphanGraceMs,
       stillLeader: () => this.#lease.stillHeld(held),

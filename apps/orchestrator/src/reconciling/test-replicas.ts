@@ -38,6 +38,7 @@ export class Replica implements AsyncDisposable {
       hostStaleMs: 30_000,
       startLeaseMs: 300,
       hostRetryMs: 100,
+      archiving: { objectStore, retentionMs: 60_000 },
       publicAddress: () => 'fuse.test:8080',
     } as const;
     this.environments = new EnvironmentService(context);

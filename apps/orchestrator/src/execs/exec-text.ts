@@ -16,12 +16,15 @@ export function decodeUtf8(bytes: Uint8Array, cut: boolean): DecodedText {
 }
 
 /** How many bytes at the end begin a character that is not finished. */
-function halfCharacterAtEnd(bytes: Uint8Array): number {
+export function halfCharacterAtEnd(bytes: Uint8Array): number {
   for (let back = 1; back <= Math.min(3, bytes.length); back += 1) {
     const byte = bytes[bytes.length - back] ?? 0;
     if ((byte & 0b1100_0000) === 0b1000_0000) continue; // a continuation: look further back
-    const length = byte >= 0b1111_0000 ? 4 : byte >= 0b1110_0000 ? 3 : byte >= 0b1100_0000 ? 2 : 1;
-    return length > back ? back : 0;
+    return characterLength(byte) > back ? back : 0;
   }
   return 0;
 }
+
+/** Of the character that this byte begins. */
+export const characterLength = (byte: number): number =>
+  byte >= 0b1111_0000 ? 4 : byte >= 0b1110_0000 ? 3 : byte >= 0b1100_0000 ? 2 : 1;
