@@ -1,0 +1,78 @@
+/**
+ * Tickets open one WebSocket each, for what they are for, without any other credential (contract's attach.ts). The database keeps their hash alone. A ticket is spent
+ * by whatever is tried with it.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { AppError, invalidField, TICKET_DEFAULT_SECONDS, type Ticket, type TicketRequest } from '@fuse/contract';
+import { sql } from 'kysely';
+import { type Db, inMs, jsonb, now } from '../db/db.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
+import type { Caller } from '../http/authentication.ts';
+
+export type TicketPurpose = Pick<TicketRequest, 'for' | 'session' | 'port'>;
+
+const hashOf = (ticket: string) => createHash('sha256').update(ticket).digest();
+
+export class Tickets {
+  readonly #db: Db;
+
+  constructor(db: Db) {
+    this.#db = db;
+  }
+
+  async issue(environment: EnvironmentRow, request: TicketRequest): Promise<Ticket> {
+    const purpose = purposeOf(request);
+    const ticket = `ticket_${randomBytes(32).toString('base64url')}`;
+    const row = await this.#db.transaction(async (tx) => {
+      await tx.deleteFrom('tickets').where('expires_at', '<', now).execute();
+      return tx
+        .insertInto('tickets')
+        .values({
+          hash: hashOf(ticket),
+          tenant_id: environment.tenant_id,
+          environment_uid: environment.uid,
+          purpose: jsonb(purpose),
+          expires_at: inMs((request.ttl_seconds ?? TICKET_DEFAULT_SECONDS) * 1_000),
+        })
+        .returning('expires_at')
+        .executeTakeFirstOrThrow();
+    });
+    return { ticket, expires_at: row.expires_at.toISOString() };
+  }
+
+  /** For what is about to be opened in environment `id`. 401 unless it was issued for that, is in time and was not used before. */
+  async redeem(ticket: string, id: string, wanted: TicketPurpose): Promise<Caller> {
+    const spent = await this.#db.query
+      .deleteFrom('tickets')
+      .using('environments')
+      .whereRef('environments.uid', '=', 'tickets.environment_uid')
+      .where('tickets.hash', '=', hashOf(ticket))
+      .returning([
+        'tickets.tenant_id',
+        'tickets.purpose',
+        'environments.id',
+        sql<boolean>`tickets.expires_at > now()`.as('is_in_time'),
+      ])
+      .executeTakeFirst();
+    if (spent === undefined || !spent.is_in_time || spent.id !== id || !allows(spent.purpose, wanted))
+      throw new AppError('unauthorized', 'invalid, expired or used ticket', {
+        hint: `POST /v1/environments/{id}/tickets gives a fresh one; it opens one socket, for what it was made for.`,
+      });
+    return { tenantId: spent.tenant_id, isMaster: true };
+  }
+}
+
+function purposeOf({ for: what, session, port }: TicketRequest): TicketPurpose {
+  if (what === 'exec' && session === undefined) throw invalidField('session', 'is required for an exec');
+  if (what === 'port' && port === undefined) throw invalidField('port', 'is required for a port');
+  return {
+    for: what,
+    ...(what === 'port' || session === undefined ? {} : { session }),
+    ...(what !== 'port' || port === undefined ? {} : { port }),
+  };
+}
+
+function allows(purpose: TicketPurpose, wanted: TicketPurpose): boolean {
+  if (purpose.for !== wanted.for || purpose.port !== wanted.port) return false;
+  return purpose.session === undefined || purpose.session === wanted.session;
+}
