@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { FuseClient } from '../client.ts';
 import type { CallOptions } from '../run-outputs.ts';
+import { drained } from './drained.ts';
 
 export interface ForwardPortOptions extends CallOptions {
   remotePort: number;
@@ -104,15 +105,4 @@ async function toGuest(socket: Socket, writable: WritableStream<Uint8Array>): Pr
 async function toLocal(readable: ReadableStream<Uint8Array>, socket: Socket): Promise<void> {
   for await (const chunk of readable) if (!socket.write(chunk)) await drained(socket);
   socket.end();
-}
-
-/** Or closed: then the next write fails. */
-function drained(socket: Socket): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      socket.off('drain', done).off('close', done);
-      resolve();
-    };
-    socket.on('drain', done).on('close', done);
-  });
 }
