@@ -86,12 +86,12 @@ function headIn(headers: IncomingHttpHeaders): FileHead {
     mode,
     uid: numberIn(headers, 'file-uid', 'owner'),
     gid: numberIn(headers, 'file-gid', 'group'),
-    modifiedMs: numberIn(headers, 'file-modified-ms', 'time'),
+    modifiedMs: numberIn(headers, 'file-modified-ms', 'time', /^-?\d{1,15}$/),
   };
 }
 
-function numberIn(headers: IncomingHttpHeaders, name: string, what: string): number {
+function numberIn(headers: IncomingHttpHeaders, name: string, what: string, form = /^\d{1,15}$/): number {
   const text = String(headers[name]);
-  if (!/^\d{1,15}$/.test(text)) throw new AppError('unavailable', `the guest gave a file no ${what}`);
+  if (!form.test(text)) throw new AppError('unavailable', `the guest gave a file no ${what}`);
   return Number(text);
 }

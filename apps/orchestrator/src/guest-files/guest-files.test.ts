@@ -1,7 +1,8 @@
 /** Files of environments through the API: what is passed on, what is refused and how, and what is left when a client or a VM goes. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises';
 import http from 'node:http';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { FILE_OPERATION_LIMIT_BYTES } from '@fuse/contract';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -296,6 +297,60 @@ describe('a watch', () => {
       if (text.includes('/watched/new')) break;
     }
     expect(text.split('\n')[1]).toContain('"path":"/watched/new"');
+  });
+});
+
+describe('a client', () => {
+  it('that goes away ends what its request began at the host', async () => {
+    for (const [method, path] of [
+      ['GET', `/v1/environments/${id}/files/watch?path=/`],
+      ['POST', `/v1/environments/${id}/files/search`],
+    ] as const) {
+      let arrive: () => void = () => {};
+      let end: () => void = () => {};
+      const arrived = new Promise<void>((resolve) => {
+        arrive = resolve;
+      });
+      const ended = new Promise<void>((resolve) => {
+        end = resolve;
+      });
+      test.host.before = async (call, response) => {
+        if (!/\/(watch|search)$/.test(call.path)) return;
+        response.once('close', end);
+        arrive();
+        if (method === 'POST') await new Promise(() => {});
+      };
+      const stop = new AbortController();
+      const body = method === 'POST' ? { body: JSON.stringify({ path: '/', pattern: 'x' }) } : {};
+      const answer = fetchRaw(method, path, { ...body, signal: stop.signal });
+      answer.catch(() => {});
+      await arrived;
+      stop.abort();
+      await ended;
+    }
+    test.host.before = () => {};
+  });
+
+  it('that reads nothing holds no bytes here', async () => {
+    await writeFile(join(root, 'huge'), '');
+    await truncate(join(root, 'huge'), 400 * 1_048_576);
+    let sent = () => 0;
+    test.host.before = (call, response) => {
+      if (call.path.endsWith('/file') && response instanceof http.ServerResponse)
+        sent = () => response.socket?.bytesWritten ?? 0;
+    };
+    const { hostname, port } = new URL(test.orchestrator.url);
+    const socket = connect(Number(port), hostname);
+    socket.pause();
+    socket.write(`GET ${at('/huge')} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${TEST_TOKEN}\r\n\r\n`);
+    let before = -1;
+    while (before !== sent() || before === 0) {
+      before = sent();
+      await new Promise((resolve) => setTimeout(resolve, 300));
+    }
+    expect(before).toBeLessThan(64 * 1_048_576); // the sockets' own buffers
+    test.host.before = () => {};
+    socket.destroy();
   });
 });
 
