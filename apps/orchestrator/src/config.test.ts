@@ -30,6 +30,17 @@ describe('configuration', () => {
     for (const text of ['8080', 'host', 'host:', ':99999', 'a b:1']) expect(() => listen(text)).toThrow(ConfigError);
   });
 
+  it('takes the public address from the public URL, unless it is given', () => {
+    const address = (more: Record<string, string>) => loadConfig({ DATABASE_URL, ...more }).publicAddress;
+    expect(address({ ORCH_PUBLIC_URL: 'https://fuse.example.com/' })).toBe('fuse.example.com:443');
+    expect(address({ ORCH_PUBLIC_URL: 'http://[::1]:81' })).toBe('[::1]:81');
+    expect(address({ ORCH_PUBLIC_URL: 'https://a.example', ORCH_PUBLIC_ADDRESS: 'b.example:8080' })).toBe(
+      'b.example:8080',
+    );
+    for (const wrong of ['b.example', 'http://b.example:80', 'b.example:80/x', ':80'])
+      expect(() => address({ ORCH_PUBLIC_ADDRESS: wrong }), wrong).toThrow(/^ORCH_PUBLIC_ADDRESS/);
+  });
+
   it('names every wrong variable and shows no value', () => {
     const wrong = {
       DATABASE_URL: 'mysql://user:secret@db',

@@ -8,10 +8,30 @@ import { gatherEnv, gatherLabel, gatherPair } from './key-value.ts';
 import { parsePositiveInt } from './number.ts';
 import { programArgv } from './program.ts';
 import { parseSizeGiB, parseSizeMiB } from './size.ts';
+import { gatherExpose, gatherFile, parseHttpCheck } from './startup.ts';
 
 const refuses = (parse: (text: string) => unknown, texts: readonly string[]) => {
   for (const text of texts) expect(() => parse(text), JSON.stringify(text)).toThrow(InvalidArgumentError);
 };
+
+describe('what a create puts into its environment', () => {
+  it('names files by their path in the guest', () => {
+    const one = gatherFile('/etc/app.conf=./app=1.conf');
+    expect(gatherFile('in.txt=/tmp/in', one)).toEqual({
+      '/etc/app.conf': './app=1.conf',
+      '/workspace/in.txt': '/tmp/in',
+    });
+    refuses(gatherFile, ['', '/a', '=x', '/a=']);
+  });
+
+  it('exposes ports and checks one', () => {
+    expect(gatherExpose('5432', gatherExpose('80:web'))).toEqual([{ port: 80, as: 'web' }, { port: 5_432 }]);
+    refuses(gatherExpose, ['', '0', '65536', 'web:80', '80:', '80:not a name', '8.5']);
+    expect(parseHttpCheck('8000')).toEqual({ port: 8_000 });
+    expect(parseHttpCheck('8000/health?deep=1')).toEqual({ port: 8_000, path: '/health?deep=1' });
+    refuses(parseHttpCheck, ['', '/health', 'x/health', '99999/']);
+  });
+});
 
 describe('durations', () => {
   it('are numbers with units, added up', () => {
