@@ -26,6 +26,8 @@ const (
 	gatherFirst = 2 * time.Millisecond
 	gatherMost  = 32 * time.Millisecond
 	gatherBelow = 8 << 10
+	// A terminal gives at most 4 KiB at a time.
+	gatherBelowTerminal = 1 << 10
 )
 
 var errLeaderEnded = errors.New("the leader has ended")
@@ -47,6 +49,7 @@ type pump struct {
 	kind     frames.Type
 	pipe     int
 	terminal *pty.Terminal // nil for a pipe
+	small    int           // pieces below this are gathered
 	to       sink
 	bytes    int64 // forwarded; read it after drained is closed
 	drained  chan struct{}
@@ -56,12 +59,12 @@ type pump struct {
 
 // startPump takes the pipe over: a descriptor that does not block.
 func startPump(kind frames.Type, pipe int, to sink) *pump {
-	return (&pump{kind: kind, pipe: pipe, to: to}).start()
+	return (&pump{kind: kind, pipe: pipe, small: gatherBelow, to: to}).start()
 }
 
 // startTerminalPump takes the reading of a terminal over, and its end.
 func startTerminalPump(terminal *pty.Terminal, to sink) *pump {
-	return (&pump{kind: frames.Stdout, pipe: terminal.Master(), terminal: terminal, to: to}).start()
+	return (&pump{kind: frames.Stdout, pipe: terminal.Master(), terminal: terminal, small: gatherBelowTerminal, to: to}).start()
 }
 
 func (p *pump) start() *pump {
@@ -94,7 +97,7 @@ type gathering struct {
 
 // gather waits while a command writes small pieces in quick succession; not longer than it lives, and not when it may be answering.
 func (p *pump) gather(n int, state *gathering) {
-	if n >= gatherBelow || p.answering() || time.Since(state.lastRead) > 2*state.interval+gatherFirst {
+	if n >= p.small || p.answering() || time.Since(state.lastRead) > 2*state.interval+gatherFirst {
 		state.interval = gatherFirst
 	} else {
 		timer := time.NewTimer(state.interval)
