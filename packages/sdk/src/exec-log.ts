@@ -70,7 +70,7 @@ export function execLog(
     if (!Number.isSafeInteger(beginsAt)) throw new FuseError('a log that does not say where it begins');
     let at = beginsAt;
     next ??= beginsAt;
-    for await (const { type, payload } of framesOf(response.body, stallMs)) {
+    for await (const { type, payload } of framesOf(response.body, stallMs, signal)) {
       if (type === frameType.heartbeat || type === frameType.open) continue;
       if (type === frameType.gap) {
         const { to } = parsePayload(LogGap, payload);
@@ -115,9 +115,17 @@ export function execLog(
 }
 
 /** Whole frames; a body that ends inside of one was cut. */
-export async function* framesOf(body: ReadableStream<Uint8Array>, stallMs: number): AsyncGenerator<Frame> {
+export async function* framesOf(
+  body: ReadableStream<Uint8Array>,
+  stallMs: number,
+  signal?: AbortSignal,
+): AsyncGenerator<Frame> {
   const parser = new FrameParser();
   const reader = body.getReader();
+  // A body whose request was made under another signal, or none.
+  const abort = () => void reader.cancel(signal?.reason).catch(() => {}); // it may be broken already
+  signal?.addEventListener('abort', abort, { once: true });
+  if (signal?.aborted) abort();
   try {
     for (;;) {
       const { done, value } = await within(stallMs, reader.read());
@@ -126,6 +134,7 @@ export async function* framesOf(body: ReadableStream<Uint8Array>, stallMs: numbe
     }
     if (parser.pendingBytes > 0) throw new FuseConnectionError('the log was cut inside of a frame', { sent: true });
   } finally {
+    signal?.removeEventListener('abort', abort);
     // What is still to come is nobody's; a reader that fails to cancel was broken already.
     await reader.cancel().catch(() => {});
   }

@@ -3,7 +3,7 @@
  * written while one is on its way goes with the next; over 1 MiB of that the writer waits, as on a full pipe.
  */
 import type { ExecStdin } from '@fuse/contract';
-import { FuseConnectionError, FuseError } from './errors.ts';
+import { FuseApiError, FuseConnectionError, FuseError } from './errors.ts';
 import type { StdinPiece } from './exec-calls.ts';
 import { GOOD_CONNECTION_MS, PATIENCE_MS } from './persist.ts';
 import { backoffMs, isPassing, type Random } from './retry.ts';
@@ -138,6 +138,8 @@ class StdinSender {
         return await this.#post(piece, AbortSignal.any([signal, stalled]));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
+        if (piece.end && piece.bytes.length === 0 && isClosed(error))
+          return { stdin_bytes: piece.offset ?? 0, closed: true };
         if (!stalled.aborted && !isPassing(error)) throw error;
         const now = performance.now();
         if (now - sentAt >= Math.min(GOOD_CONNECTION_MS, stallMs)) {
@@ -154,3 +156,6 @@ class StdinSender {
     }
   }
 }
+
+/** All that was written has been taken, and it is at its end already. */
+const isClosed = (error: unknown): boolean => error instanceof FuseApiError && error.details?.reason === 'stdin_closed';

@@ -43,7 +43,12 @@ async function pump(stdout: Side, stderr: Side, options: SplitOptions): Promise<
     for await (const item of options.log()) {
       if (item.type === 'exit') options.onExit(item.exit);
       else if (item.type === 'gap') {
-        for (const side of [stdout, stderr]) side.tellGap(item);
+        try {
+          options.onGap({ from: item.from, to: item.to });
+        } catch (error) {
+          stdout.fail(error);
+          stderr.fail(error);
+        }
       } else {
         const [side, other] = item.type === 'stdout' ? [stdout, stderr] : [stderr, stdout];
         side.take(item.data);
@@ -129,15 +134,6 @@ class Side {
     if (this.#open && this.#from === undefined && bytes.length > 0) this.#controller.enqueue(bytes);
   }
 
-  tellGap(gap: { from: number; to: number }): void {
-    if (!this.#open || this.#from !== undefined) return;
-    try {
-      this.#options.onGap(gap);
-    } catch (error) {
-      this.fail(error);
-    }
-  }
-
   leaveBehind(next: number): void {
     this.#from = next;
   }
@@ -169,7 +165,7 @@ class Side {
     try {
       for await (const item of this.#options.log(from)) {
         if (!this.#open) return;
-        if (item.type === 'gap') this.#options.onGap(item);
+        if (item.type === 'gap') this.#options.onGap({ from: item.from, to: item.to });
         else if (item.type === this.#name) {
           this.#controller.enqueue(item.data);
           while (this.isFull) await this.room(STALLED_MS);
