@@ -24,6 +24,7 @@ import (
 	"fuse/guest/internal/protocol"
 	"fuse/guest/internal/reaper"
 	"fuse/guest/internal/server"
+	"fuse/guest/internal/tree"
 	"fuse/guest/internal/tunnel"
 )
 
@@ -93,6 +94,7 @@ func run(logger *log.Logger) error {
 		Processes:   processes.NewTable(machine.Processes, users, registry.Groups),
 		Tunnels:     &tunnel.Tunnels{},
 		Healthcheck: health.New(registry),
+		Files:       &tree.Tree{Users: users},
 		Version:     version,
 	}
 	if err := server.New(agent, logger).Serve(listener); err != nil {

@@ -1,5 +1,5 @@
 // Package files takes files into the guest and gives them out, as streams. Paths are the guest's own: parents that are symlinks lead where the
-// guest's own programs would go, the last part is never followed.
+// guest's own programs would go, the last part is followed only when that is asked for.
 package files
 
 import (
@@ -15,12 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fuse/guest/internal/fault"
+	"fuse/guest/internal/paths"
 	"fuse/guest/internal/protocol"
 )
 
 const (
 	maxPathBytes  = 4096
-	copyBytes     = 128 << 10
+	copyBytes     = 256 << 10
+	maxLinks      = 40
 	directoryMode = 0o755
 )
 
@@ -31,7 +33,16 @@ type Target struct {
 	UID, GID int
 	// SHA256 is what the bytes must add up to, in hex; "" takes any.
 	SHA256 string
+	// Exclusive: the name must be free.
+	Exclusive bool
+	// Keep says what is taken from the file that is replaced, should there be one.
+	Keep Kept
+	// Follow: a symlink as the last part of the path is followed.
+	Follow bool
 }
+
+// Kept is what a file that is replaced passes on.
+type Kept struct{ Mode, UID, GID bool }
 
 // CheckPath refuses what cannot be the path of a file.
 func CheckPath(name string) error {
@@ -51,20 +62,88 @@ func Put(target Target, body io.Reader) (protocol.FileWritten, error) {
 	if err := CheckPath(target.Path); err != nil {
 		return protocol.FileWritten{}, err
 	}
+	asked := target.Path
+	if err := target.meet(); err != nil {
+		return protocol.FileWritten{}, putFault(asked, err)
+	}
 	directory := path.Dir(target.Path)
 	if err := makeParents(directory, target.UID, target.GID); err != nil {
-		return protocol.FileWritten{}, putFault(target.Path, err)
+		return protocol.FileWritten{}, putFault(asked, err)
 	}
 	temporary := path.Join(directory, ".fuse-"+rand.Text())
 	written, err := writeTemporary(temporary, target, body)
 	if err == nil {
-		err = os.Rename(temporary, target.Path)
+		err = target.publish(temporary)
 	}
 	if err != nil {
 		os.Remove(temporary)
-		return protocol.FileWritten{}, putFault(target.Path, err)
+		return protocol.FileWritten{}, putFault(asked, err)
 	}
 	return written, nil
+}
+
+// meet looks at what is there already, before the bytes come.
+func (t *Target) meet() error {
+	if t.Follow {
+		followed, err := FollowLast(t.Path)
+		if err != nil {
+			return err
+		}
+		t.Path = followed
+	}
+	var there unix.Stat_t
+	if err := unix.Lstat(t.Path, &there); err != nil {
+		return nil // what else is wrong shows when the temporary file is made
+	}
+	kind := there.Mode & unix.S_IFMT
+	switch {
+	case t.Exclusive:
+		return paths.Conflict(paths.Exists, t.Path, "%q is there already", t.Path)
+	case kind == unix.S_IFDIR:
+		return unix.EISDIR
+	case kind != unix.S_IFREG:
+		return nil
+	}
+	if t.Keep.Mode {
+		t.Mode = os.FileMode(there.Mode & 0o7777)
+	}
+	if t.Keep.UID {
+		t.UID = int(there.Uid)
+	}
+	if t.Keep.GID {
+		t.GID = int(there.Gid)
+	}
+	return nil
+}
+
+func (t *Target) publish(temporary string) error {
+	if !t.Exclusive {
+		return os.Rename(temporary, t.Path)
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, temporary, unix.AT_FDCWD, t.Path, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) {
+		return paths.Conflict(paths.Exists, t.Path, "%q is there already", t.Path)
+	}
+	return err
+}
+
+// FollowLast finds what the last part of a path leads to, when it is a symlink; that need not exist.
+func FollowLast(name string) (string, error) {
+	buffer := make([]byte, maxPathBytes)
+	for range maxLinks {
+		n, err := unix.Readlink(name, buffer)
+		if err != nil {
+			return name, nil // no symlink, or nothing there
+		}
+		target := string(buffer[:n])
+		if !path.IsAbs(target) {
+			target = name[:strings.LastIndexByte(name, '/')+1] + target // not cleaned: its parents may be symlinks themselves
+		}
+		if name = target; len(name) > maxPathBytes {
+			return "", unix.ENAMETOOLONG
+		}
+	}
+	return "", unix.ELOOP
 }
 
 func makeParents(directory string, uid, gid int) error {
@@ -110,66 +189,15 @@ func writeTemporary(name string, target Target, body io.Reader) (protocol.FileWr
 	return protocol.FileWritten{SizeBytes: size, SHA256: digest}, file.Close()
 }
 
-// Open opens a regular file to be read, with its size at this moment.
-func Open(name string) (*os.File, int64, error) {
-	if err := CheckPath(name); err != nil {
-		return nil, 0, err
-	}
-	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, 0, getFault(name, err)
-	}
-	info, err := file.Stat()
-	if err == nil && info.Mode().IsRegular() {
-		return file, info.Size(), nil
-	}
-	file.Close()
-	if err != nil {
-		return nil, 0, err
-	}
-	return nil, 0, notRegular(name)
-}
-
-func getFault(name string, err error) error {
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return fault.New(fault.NotFound, "no file %q", name)
-	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
-		return notRegular(name)
-	default:
-		return pathFault(name, err)
-	}
-}
-
-func notRegular(name string) error {
-	return fault.New(fault.Conflict, "%q is not a regular file", name)
-}
-
 func putFault(name string, err error) error {
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fault.New(fault.Conflict, "no space left on the machine's disk for %q", name).With("reason", "no_space")
 	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.EEXIST):
-		return fault.New(fault.Conflict, "%q is a directory", name)
+		return paths.Conflict(paths.IsADirectory, name, "%q is a directory", name)
+	case errors.Is(err, unix.ENOENT): // parents are made: it is no place for files, such as /proc
+		return fault.New(fault.Conflict, "no file can be made at %q", name).With("path", name)
 	case errors.Is(err, unix.ENOTDIR):
-		return fault.New(fault.Conflict, "a parent of %q is not a directory", name)
+		return paths.Conflict(paths.NotADirectory, name, "a parent of %q is not a directory", name)
 	default:
-		return pathFault(name, err)
-	}
-}
-
-// pathFault tells what is wrong with the path itself from what is wrong with the machine.
-func pathFault(name string, err error) error {
-	var known *fault.Error
-	var errno unix.Errno
-	switch {
-	case errors.As(err, &known):
-		return err
-	case errors.Is(err, unix.ENAMETOOLONG):
-		return fault.New(fault.InvalidArgument, "a part of %q is over 255 bytes", name).With("field", "path")
-	case errors.As(err, &errno):
-		return fault.New(fault.Conflict, "%q: %s", name, errno.Error())
-	default:
-		return err
+		return paths.Fault(name, err)
 	}
 }

@@ -51,11 +51,11 @@ func TestAFileOfAnySizeComesBackWhole(t *testing.T) {
 		if err != nil || written.SizeBytes != int64(size) || written.SHA256 != hex.EncodeToString(sum[:]) {
 			t.Fatalf("%d: %+v, %v", size, written, err)
 		}
-		file, got, err := Open(root + "/file")
-		if err != nil || got != int64(size) {
-			t.Fatalf("%d: %d, %v", size, got, err)
+		file, err := Open(root+"/file", false)
+		if err != nil || file.Size != int64(size) {
+			t.Fatalf("%d: %+v, %v", size, file, err)
 		}
-		back, err := io.ReadAll(file)
+		back, err := io.ReadAll(file.Range(0, file.Size))
 		file.Close()
 		if err != nil || !bytes.Equal(back, content) {
 			t.Fatalf("%d: other bytes, %v", size, err)
@@ -92,7 +92,7 @@ func TestStrangeNamesAreNothingSpecial(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 			continue
 		}
-		file, _, err := Open(filepath.Join(root, name))
+		file, err := Open(filepath.Join(root, name), false)
 		if err != nil {
 			t.Errorf("%q: %v", name, err)
 			continue
@@ -130,7 +130,7 @@ func TestASymlinkAsTheTargetIsReplacedAndNotFollowed(t *testing.T) {
 	if err := os.Symlink("victim", root+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Open(root + "/link"); code(err) != fault.Conflict {
+	if _, err := Open(root+"/link", false); code(err) != fault.Conflict {
 		t.Errorf("read through a symlink: %v", err)
 	}
 	if _, err := Put(own(root+"/link"), strings.NewReader("new")); err != nil {
@@ -152,7 +152,7 @@ func TestWhatCannotBeReadIsNamed(t *testing.T) {
 		"/a/..": fault.InvalidArgument, "/a\x00b": fault.InvalidArgument, "/" + strings.Repeat("n", 256): fault.InvalidArgument,
 		"/" + strings.Repeat("d/", 3000): fault.InvalidArgument,
 	} {
-		file, _, err := Open(name)
+		file, err := Open(name, false)
 		if code(err) != want {
 			t.Errorf("%.40q: %v", name, err)
 		}

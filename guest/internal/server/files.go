@@ -15,25 +15,23 @@ import (
 	"fuse/guest/internal/fault"
 	"fuse/guest/internal/files"
 	"fuse/guest/internal/glob"
+	"fuse/guest/internal/paths"
 	"fuse/guest/internal/protocol"
 )
 
 const (
 	defaultFileMode = 0o644
-	sendBytes       = 128 << 10
+	sendBytes       = 256 << 10
 )
 
-var (
-	validMode   = regexp.MustCompile(`^[0-7]{1,5}$`)
-	validSHA256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
-)
+var validSHA256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	values, err := query(r)
 	if err != nil {
 		return err
 	}
-	target, err := targetOf(values)
+	target, err := a.targetOf(values)
 	if err != nil {
 		return err
 	}
@@ -44,51 +42,113 @@ func (a *Agent) putFile(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusCreated, written)
 }
 
-func targetOf(values url.Values) (files.Target, error) {
-	target := files.Target{Path: values.Get("path"), Mode: defaultFileMode, SHA256: values.Get("sha256")}
-	if text := values.Get("mode"); text != "" {
-		mode, err := strconv.ParseUint(text, 8, 32)
-		if err != nil || !validMode.MatchString(text) || mode > 0o7777 {
-			return target, fault.New(fault.InvalidArgument, "mode must be octal permission bits").With("field", "mode")
+func (a *Agent) targetOf(values url.Values) (files.Target, error) {
+	target := files.Target{
+		Path: values.Get("path"), Mode: defaultFileMode, SHA256: values.Get("sha256"), Exclusive: flag(values, "exclusive"),
+	}
+	text := values.Get("mode")
+	if text != "" {
+		mode, err := paths.Mode(text)
+		if err != nil {
+			return target, err
 		}
 		target.Mode = os.FileMode(mode)
 	}
 	if target.SHA256 != "" && !validSHA256.MatchString(target.SHA256) {
 		return target, fault.New(fault.InvalidArgument, "sha256 must be 64 lower-case hex digits").With("field", "sha256")
 	}
-	for name, id := range map[string]*int{"uid": &target.UID, "gid": &target.GID} {
+	uid, gid, err := a.ownerOf(values)
+	if err != nil {
+		return target, err
+	}
+	if flag(values, "keep") {
+		target.Follow = true
+		target.Keep = files.Kept{Mode: text == "", UID: uid < 0, GID: gid < 0}
+	}
+	target.UID, target.GID = max(uid, 0), max(gid, 0)
+	return target, nil
+}
+
+func flag(values url.Values, name string) bool {
+	text := values.Get(name)
+	return text != "" && text != "0" && text != "false"
+}
+
+// ownerOf parses user, uid and gid; -1 is one that is not given.
+func (a *Agent) ownerOf(values url.Values) (uid, gid int, err error) {
+	owner := protocol.Owner{User: values.Get("user")}
+	for name, id := range map[string]**uint32{"uid": &owner.UID, "gid": &owner.GID} {
 		text := values.Get(name)
 		if text == "" {
 			continue
 		}
 		number, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || number == 1<<32-1 {
-			return target, fault.New(fault.InvalidArgument, "%s must be a number", name).With("field", name)
+			return 0, 0, fault.New(fault.InvalidArgument, "%s must be a number", name).With("field", name)
 		}
-		*id = int(number)
+		given := uint32(number)
+		*id = &given
 	}
-	return target, nil
+	return a.Files.Owner(owner)
 }
 
+// getFile answers HEAD too.
 func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) error {
 	values, err := query(r)
 	if err != nil {
 		return err
 	}
-	file, size, err := files.Open(values.Get("path"))
+	follow := flag(values, "follow")
+	file, err := files.Open(values.Get("path"), follow)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	w.Header().Set("content-type", "application/octet-stream")
-	w.Header().Set("content-length", strconv.FormatInt(size, 10))
+	start, end, err := rangeOf(values, file.Size)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("content-type", "application/octet-stream")
+	header.Set("content-length", strconv.FormatInt(end-start, 10))
+	header.Set("file-size", strconv.FormatInt(file.Size, 10))
+	header.Set("file-mode", fmt.Sprintf("%04o", file.Info.Mode&0o7777))
+	header.Set("file-uid", strconv.FormatUint(uint64(file.Info.Uid), 10))
+	header.Set("file-gid", strconv.FormatUint(uint64(file.Info.Gid), 10))
+	header.Set("file-modified-ms", strconv.FormatInt(file.Info.Mtim.Nano()/1e6, 10))
 	w.WriteHeader(http.StatusOK)
-	copied, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{io.LimitReader(file, size)}, make([]byte, sendBytes))
-	after, statErr := file.Stat()
-	if err != nil || copied < size || statErr != nil || after.Size() != size {
-		panic(http.ErrAbortHandler) // its size changed, or it could not be read: the host must see a cut stream
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	copied, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{file.Range(start, end)}, make([]byte, sendBytes))
+	// What is collected as an output must be of one moment. A reader of a log, or of a part, has what it asked for though more was written meanwhile.
+	whole := !follow && !values.Has("start") && !values.Has("end")
+	if err != nil || copied < end-start || (whole && file.Resized()) {
+		panic(http.ErrAbortHandler) // the host must see a cut stream
 	}
 	return nil
+}
+
+// rangeOf is all of a file unless the query says otherwise; an end beyond the file's is the file's.
+func rangeOf(values url.Values, size int64) (start, end int64, err error) {
+	end = size
+	for name, at := range map[string]*int64{"start": &start, "end": &end} {
+		text := values.Get(name)
+		if text == "" {
+			continue
+		}
+		if *at, err = strconv.ParseInt(text, 10, 64); err != nil || *at < 0 {
+			return 0, 0, fault.New(fault.InvalidArgument, "%s must be a number of bytes", name).With("field", name)
+		}
+	}
+	if start > size {
+		return 0, 0, fault.New(fault.InvalidArgument, "start is behind the end of the file, at %d", size).
+			With("field", "start").With("size", strconv.FormatInt(size, 10))
+	}
+	if end < start {
+		return 0, 0, fault.New(fault.InvalidArgument, "end is before start").With("field", "end")
+	}
+	return start, min(end, size), nil
 }
 
 func (a *Agent) glob(w http.ResponseWriter, r *http.Request) error {

@@ -34,6 +34,7 @@ import (
 	"fuse/guest/internal/protocol"
 	"fuse/guest/internal/pty"
 	"fuse/guest/internal/reaper"
+	"fuse/guest/internal/tree"
 	"fuse/guest/internal/tunnel"
 )
 
@@ -147,6 +148,7 @@ func newGuest(t *testing.T) *guest {
 		Processes:   processes.NewTable(proc, users, registry.Groups),
 		Tunnels:     &tunnel.Tunnels{},
 		Healthcheck: checker,
+		Files:       &tree.Tree{Users: users},
 		Version:     "test",
 	}, log.New(io.Discard, "", 0))
 	go server.Serve(listener)

@@ -16,6 +16,7 @@ import (
 	"fuse/guest/internal/identity"
 	"fuse/guest/internal/processes"
 	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/tree"
 	"fuse/guest/internal/tunnel"
 )
 
@@ -39,6 +40,7 @@ type Agent struct {
 	Processes   *processes.Table
 	Tunnels     *tunnel.Tunnels
 	Healthcheck *health.Checker
+	Files       *tree.Tree
 	Version     string
 }
 
@@ -88,6 +90,9 @@ func (a *Agent) routes() http.Handler {
 	handle("DELETE /v1/healthcheck", a.deleteHealthcheck)
 	handle("PUT /v1/files", a.putFile)
 	handle("GET /v1/files", a.getFile)
+	handle("POST /v1/files/{operation}", a.fileOperation)
+	handle("GET /v1/tar", a.getTar)
+	handle("PUT /v1/tar", a.putTar)
 	handle("POST /v1/glob", a.glob)
 	handle("POST /v1/sync", a.sync)
 	handle("POST /v1/freeze", a.freeze)

@@ -1,0 +1,168 @@
+package archive
+
+import (
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"fuse/guest/internal/fault"
+	"fuse/guest/internal/paths"
+)
+
+// inside cleans a name of an archive, which must stay below the top: "." is the top itself.
+func inside(what, name, entry string) (string, error) {
+	switch {
+	case name == "" || strings.ContainsRune(name, 0):
+		return "", refusedEntry(entry, "%s is empty or holds NUL", what)
+	case path.IsAbs(name):
+		return "", refusedEntry(entry, "%s is absolute", what)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return "", refusedEntry(entry, "%s holds `..`", what)
+		}
+	}
+	return path.Clean(name), nil
+}
+
+func refusedEntry(entry, format string, args ...any) error {
+	shown, _ := paths.Shown(entry)
+	if len(shown) > 1_000 {
+		shown = shown[:1_000]
+	}
+	problem := fault.New(fault.InvalidArgument, format, args...).Message
+	return fault.New(fault.InvalidArgument, "entry %q of the archive: %s", shown, problem).With("field", "body").With("path", shown)
+}
+
+// openBeneath resolves a name below a directory; it fails with EXDEV when a symlink on the way, or `..` by a rename, leads out.
+func openBeneath(root int, name string, flags uint64) (int, error) {
+	for range 100 {
+		fd, err := unix.Openat2(root, name, &unix.OpenHow{
+			Flags:   flags | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if err != unix.EAGAIN && err != unix.EINTR { // EAGAIN: a rename on the way, at this moment
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+// open gives the directory that an entry's name is in, made where it is missing.
+func (x *extraction) open(name, entry string) (dir int, base string, err error) {
+	parent, base := path.Dir(name), path.Base(name)
+	if x.parent >= 0 && x.parentName == parent {
+		return x.parent, base, nil
+	}
+	dir, err = openBeneath(x.root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == unix.ENOENT {
+		dir, err = x.make(parent, entry)
+	}
+	if err != nil {
+		return -1, "", leaving(entry, err)
+	}
+	x.forget()
+	x.parent, x.parentName = dir, parent
+	return dir, base, nil
+}
+
+func (x *extraction) forget() {
+	if x.parent >= 0 {
+		unix.Close(x.parent)
+	}
+	x.parent = -1
+}
+
+// make makes a directory of the archive that has no entry before its files, and those above it.
+func (x *extraction) make(name, entry string) (int, error) {
+	at, err := openBeneath(x.root, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, err
+	}
+	done := ""
+	for part := range strings.SplitSeq(name, "/") {
+		done = path.Join(done, part)
+		err := unix.Mkdirat(at, part, 0o755)
+		if err == nil {
+			err = unix.Fchownat(at, part, max(x.to.UID, 0), max(x.to.GID, 0), unix.AT_SYMLINK_NOFOLLOW)
+		}
+		unix.Close(at)
+		if err != nil && err != unix.EEXIST {
+			return -1, err
+		}
+		if at, err = openBeneath(x.root, done, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+			return -1, err
+		}
+	}
+	return at, nil
+}
+
+func leaving(entry string, err error) error {
+	if err == unix.EXDEV || err == unix.ELOOP {
+		return refusedEntry(entry, "goes through a symlink that leaves the directory")
+	}
+	return err
+}
+
+// checkTarget refuses a symlink that would lead out of the directory. `..` is taken at the start of a target alone, where what it leads to is known
+// for certain: as many levels as the link's own directory really is below the top.
+func (x *extraction) checkTarget(dir int, target, entry string) error {
+	if path.IsAbs(target) {
+		if cleaned := path.Clean(target); x.path == "/" || cleaned == x.path || strings.HasPrefix(cleaned, x.path+"/") {
+			return nil
+		}
+		return refusedEntry(entry, "is a link to %.200q, out of the directory", target)
+	}
+	up, named := 0, false
+	for part := range strings.SplitSeq(target, "/") {
+		switch {
+		case part == "" || part == ".":
+		case part != "..":
+			named = true
+		case named:
+			return refusedEntry(entry, "is a link to %.200q, with `..` behind a name", target)
+		default:
+			up++
+		}
+	}
+	if up == 0 {
+		return nil
+	}
+	depth, err := x.depthOf(dir)
+	if err != nil {
+		return err
+	}
+	if up > depth {
+		return refusedEntry(entry, "is a link to %.200q, out of the directory", target)
+	}
+	return nil
+}
+
+// depthOf counts the levels from a directory up to the top.
+func (x *extraction) depthOf(dir int) (int, error) {
+	var top, here unix.Stat_t
+	if err := unix.Fstat(x.root, &top); err != nil {
+		return 0, err
+	}
+	at, err := unix.Openat(dir, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { unix.Close(at) }()
+	for depth := range maxDepth {
+		if err := unix.Fstat(at, &here); err != nil {
+			return 0, err
+		}
+		if here.Dev == top.Dev && here.Ino == top.Ino {
+			return depth, nil
+		}
+		up, err := unix.Openat(at, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, err
+		}
+		unix.Close(at)
+		at = up
+	}
+	return 0, unix.ELOOP // it was moved out meanwhile
+}
