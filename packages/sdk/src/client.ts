@@ -25,7 +25,7 @@ export interface FuseClientOptions {
   headers?: Record<string, string>;
   userAgent?: string;
   /** For terminals and ports. Default: the platform's own, with tickets; `nodeWebSockets()` of `@fuse/sdk/node` sends the token itself. */
-  webSockets?: WebSockets;
+  webSockets?: WebSockets | undefined;
   /** In [0, 1); for tests. */
   random?: () => number;
 }

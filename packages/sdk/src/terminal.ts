@@ -192,6 +192,7 @@ export class Terminal implements AsyncDisposable {
   async *#read(signal: AbortSignal): AsyncGenerator<Uint8Array, boolean> {
     const connection = this.#connection ?? (await this.#reconnect(signal));
     let at = connection.opened.offset;
+    let ended = false;
     try {
       for await (const { type, payload } of connection.frames) {
         if (type === frameType.heartbeat) continue;
@@ -206,6 +207,7 @@ export class Terminal implements AsyncDisposable {
         this.#next = end;
         if (type === frameType.stdout || type === frameType.stderr) yield payload;
         else if (type === frameType.exit) {
+          ended = true;
           this.#resolveExit(parsePayload(TerminalExit, payload));
           return true;
         }
@@ -213,8 +215,8 @@ export class Terminal implements AsyncDisposable {
     } finally {
       this.#connection = undefined;
       connection.close();
+      if (!ended && !signal.aborted) this.#options.onConnection?.('lost');
     }
-    this.#options.onConnection?.('lost');
     return false;
   }
 

@@ -15,6 +15,7 @@ import {
   type WatchEvent,
 } from '@fuse/contract';
 import { WebSocketServer } from 'ws';
+import { drained } from './node/drained.ts';
 import { AT } from './test-answers.ts';
 
 export const exit = (fields: Partial<ExecExit> = {}): ExecExit => ({
@@ -256,11 +257,7 @@ export class TestInside implements AsyncDisposable {
       const piece = bytes.subarray(at, Math.min(end, at + size));
       at += piece.length;
       if (response.destroyed) return false;
-      if (!response.write(piece))
-        await new Promise<void>((resolve) => {
-          response.once('drain', resolve);
-          response.once('close', resolve);
-        });
+      if (!response.write(piece)) await drained(response);
     }
     if (cut === undefined) return true;
     await new Promise((resolve) => setImmediate(resolve));
