@@ -1,6 +1,6 @@
 /** The connections of a test host that stop being HTTP: `fuse-exec/1` to a command, `fuse-tunnel/1` to a port of this machine. */
 import { once } from 'node:events';
-import { connect as connectTcp } from 'node:net';
+import { connect as connectTcp, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
@@ -54,7 +54,7 @@ export async function pumpLog(
   let quietSince = Date.now();
   const write = async (bytes: Uint8Array) => {
     quietSince = Date.now();
-    if (!sink.write(bytes)) await Promise.race([once(sink, 'drain'), once(sink, 'close')]);
+    if (!sink.write(bytes)) await room(sink);
   };
   try {
     while (!isGone()) {
@@ -74,6 +74,15 @@ export async function pumpLog(
   } finally {
     exec.log.leave(follower);
   }
+}
+
+async function room(sink: NodeJS.WritableStream): Promise<void> {
+  const settled = new AbortController();
+  const { signal } = settled;
+  const events = [once(sink, 'drain', { signal }), once(sink, 'close', { signal })];
+  await Promise.race(events).catch(() => {}); // its error: it is gone
+  settled.abort();
+  await Promise.allSettled(events);
 }
 
 /** Both ways until the exec's end or the connection's. */
@@ -151,9 +160,9 @@ export async function tunnel(port: number, socket: Duplex, head: Buffer): Promis
   });
   socket.write(switchTo('fuse-tunnel/1'));
   if (head.length > 0) server.write(head);
-  server.on('error', () => socket.destroy());
-  socket.on('error', () => server.destroy());
-  server.once('close', (failed) => failed && socket.destroy());
+  const reset = () => (socket as Socket).resetAndDestroy(); // an upgrade's socket is one
+  server.on('error', reset);
+  socket.on('error', () => server.resetAndDestroy());
   socket.once('close', () => server.destroy());
   socket.pipe(server);
   server.pipe(socket);

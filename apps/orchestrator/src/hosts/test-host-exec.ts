@@ -8,6 +8,8 @@ import type { GuestSignal, HostExec, StartExec } from '@fuse/host-protocol';
 import { TestHostLog } from './test-host-log.ts';
 
 const EXEC_FAILED = new Set(['ENOENT', 'EACCES', 'ENOTDIR']);
+/** How long the end of the pipes is waited for once a command has ended. */
+const HELD_PIPE_MS = 200;
 /** Of each stream, for results. */
 const MAX_HEAD_BYTES = 4 * 1_048_576;
 
@@ -55,7 +57,7 @@ export class TestHostExec {
   static async start(place: ExecPlace, spec: StartExec): Promise<TestHostExec> {
     const cwd = `${place.root}${spec.cwd ?? '/workspace'}`;
     await mkdir(cwd, { recursive: true });
-    const [program = '', ...args] = spec.argv;
+    const [program = '', ...args] = spec.argv[0] === '$SHELL' ? ['sh'] : spec.argv;
     const child = spawn(program, args, {
       cwd,
       detached: true,
@@ -116,7 +118,11 @@ export class TestHostExec {
         this.#end({ ...this.#state, state: 'exited', exit });
       };
       // What it printed is in the pipes; a child that it left behind may hold them for ever.
-      setTimeout(finish, 20);
+      const late = setTimeout(finish, HELD_PIPE_MS);
+      child.once('close', () => {
+        clearTimeout(late);
+        finish();
+      });
     });
   }
 

@@ -135,7 +135,7 @@ export class TestHost implements AsyncDisposable {
   async stop(): Promise<void> {
     const server = this.#server;
     server?.closeAllConnections();
-    for (const socket of this.#upgraded) socket.destroy();
+    this.cutConnections();
     await new Promise<void>((resolve) => (server === undefined ? resolve() : server.close(() => resolve())));
   }
 
@@ -145,6 +145,11 @@ export class TestHost implements AsyncDisposable {
     if (found === undefined) throw new Error(`no VM ${id}`);
     const { health: _, ...vm } = found.vm;
     found.vm = health === undefined ? vm : { ...vm, health };
+  }
+
+  /** Those to execs and ports, in the middle. */
+  cutConnections(): void {
+    for (const socket of this.#upgraded) socket.destroy();
   }
 
   /** As a killed VMM. */

@@ -21,8 +21,8 @@ export const upgradeHead = (path: string, protocol: string, headers: Record<stri
     '\r\n',
   ].join('\r\n');
 
-/** Writes `bytes` at once, in one piece. */
-export function rawExchange(url: string, bytes: string | Uint8Array): RawExchange {
+/** Writes `bytes` at once, in one piece. It ends when the server does, unless it `staysOpen`. */
+export function rawExchange(url: string, bytes: string | Uint8Array, { staysOpen = false } = {}): RawExchange {
   const { hostname, port } = new URL(url);
   const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
   const chunks: Buffer[] = [];
@@ -47,7 +47,7 @@ export function rawExchange(url: string, bytes: string | Uint8Array): RawExchang
       look();
     };
     socket.once('end', () => {
-      socket.end();
+      if (!staysOpen) socket.end();
       finish();
     });
     socket.once('close', finish);

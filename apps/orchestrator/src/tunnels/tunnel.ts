@@ -1,4 +1,7 @@
 /** A connection to a TCP server in an environment, relayed byte for byte with its half-closes (contract's attach.ts). */
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { TLSSocket } from 'node:tls';
 import { AppError, invalidField, webSocketClose } from '@fuse/contract';
 import { noteLoss } from '../environments/note-loss.ts';
 import type { ConnectParts } from '../execs/connect-start.ts';
@@ -26,11 +29,18 @@ export async function tunnel({ context, environments }: ConnectParts, request: U
     await relay(request.accept(), far);
     return done('both sides ended');
   } catch (error) {
+    if (far !== undefined) reset(far.socket);
     await noteLoss(context, row, error);
     throw error;
   } finally {
     far?.socket.destroy();
   }
+}
+
+/** So that the server does not take what it has for all that there is. */
+function reset(socket: Duplex): void {
+  if (socket instanceof Socket && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
+  else socket.destroy();
 }
 
 export function portOf(text: string): number {
