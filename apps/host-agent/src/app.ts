@@ -36,6 +36,7 @@ export interface HostAgent extends AsyncDisposable {
 
 const MIB = 1024 ** 2;
 const DRAIN_MS = 5_000;
+const LAST_ANSWERS_MS = 500;
 
 export async function createHostAgent(
   config: HostAgentConfig,
@@ -79,7 +80,12 @@ export async function createHostAgent(
       storageReserveBytes,
     };
     let httpClosed: Promise<void> = Promise.resolve();
-    disposables.defer('HTTP server', () => httpClosed);
+    let closeConnections = (): void => {};
+    disposables.defer('HTTP server', async () => {
+      await Promise.race([httpClosed, sleep(LAST_ANSWERS_MS)]);
+      closeConnections(); // of clients that stand still in the middle of a request
+      await httpClosed;
+    });
     const vms = disposables.add('VMs', await Vms.open(host));
     const storageGb =
       config.capacity.storageGb ?? (await measureStorageGb(host.vmsDirectory, vms, host.storageReserveBytes));
@@ -99,6 +105,7 @@ export async function createHostAgent(
     });
     disposables.defer('requests under way', async () => {
       httpClosed = http.close();
+      closeConnections = () => http.server.closeAllConnections();
       stopping.abort(new AppError('unavailable', 'the host agent is stopping'));
       await Promise.race([httpClosed, sleep(DRAIN_MS)]); // what takes longer ends with its VM being let go
     });

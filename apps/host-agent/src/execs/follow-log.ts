@@ -3,10 +3,13 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { AppError, encodeFrame, FRAME_HEADER_BYTES, frameType, HEARTBEAT_MS, invalidField } from '@fuse/contract';
 import { isMissing } from '../vms/atomic-file.ts';
 import type { Exec } from './exec.ts';
+import { framesOfFile } from './frame-file.ts';
 import { type LogPart, type LogView, partEnd } from './log-parts.ts';
 
 const READ_BYTES = 64 * 1024;
 const heartbeatFrame = encodeFrame(frameType.heartbeat, new Uint8Array());
+
+export type FollowedExec = Pick<Exec, 'log' | 'recent' | 'followers' | 'changes' | 'running' | 'detached' | 'view'>;
 
 export interface FollowOptions {
   follow: boolean;
@@ -28,26 +31,19 @@ async function frameBorder(log: LogView, position: number): Promise<number> {
   const { end } = log;
   const part = partAt(log, position);
   if (part === undefined) return position;
-  const file = await open(part.path, 'r');
-  try {
-    const header = Buffer.alloc(FRAME_HEADER_BYTES);
-    let border = part.offset;
-    while (border < position) {
-      const { bytesRead } = await file.read(header, 0, header.length, border - part.offset);
-      if (bytesRead < header.length) throw new AppError('vm_lost', 'the log is gone');
-      border += FRAME_HEADER_BYTES + header.readUInt32BE(4);
-    }
-    return Math.min(border, end);
-  } finally {
-    await file.close();
+  let border = part.offset;
+  for await (const frame of framesOfFile(part.path, Math.min(part.bytes, end - part.offset))) {
+    if (border >= position) break;
+    border += FRAME_HEADER_BYTES + frame.payload.length;
   }
+  return border;
 }
 
 /**
  * What is there from byte `at` of the log on; with `follow`, then what comes, until the exec has ended. What is not kept any more is a gap frame.
  * Nothing is read ahead of the reader, so that one who stalls costs one buffer. Throws when the exec was lost: such a stream is cut, it has no end.
  */
-export async function* followLog(exec: Exec, from: number, options: FollowOptions): AsyncGenerator<Uint8Array> {
+export async function* followLog(exec: FollowedExec, from: number, options: FollowOptions): AsyncGenerator<Uint8Array> {
   const { follow, signal, heartbeat = false, heartbeatMs = HEARTBEAT_MS } = options;
   const untilBytes = follow ? Number.POSITIVE_INFINITY : exec.log.end;
   const follower = follow ? exec.followers.add(from) : undefined;

@@ -5,7 +5,7 @@
 import { mkdir, readFile, symlink } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { FrameParser, frameType } from '@fuse/contract';
+import { ExecStdin, FrameParser, frameType } from '@fuse/contract';
 import type {
   CollectedOutputs,
   CollectOutputs,
@@ -130,6 +130,10 @@ export class TestHost implements AsyncDisposable {
     }
   }
 
+  get authorization(): { authorization: string } {
+    return { authorization: `Bearer ${TOKEN}` };
+  }
+
   async fetch(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
     return fetch(`${this.url}${path}`, {
       method,
@@ -198,7 +202,28 @@ export class TestHost implements AsyncDisposable {
     return (JSON.parse(identity) as { pid: number }).pid;
   }
 
-  destroy = (id: string): Promise<{ destroyed: boolean; destroy_ms: number }> => this.call('DELETE', `/v1/vms/${id}`);
+  destroy(id: string, archiveKey?: string): Promise<{ destroyed: boolean; destroy_ms: number; archived: boolean }> {
+    return this.call('DELETE', `/v1/vms/${id}${archiveKey === undefined ? '' : `?archive_key=${archiveKey}`}`);
+  }
+
+  /** Bytes to a command's stdin. */
+  async stdin(
+    vmId: string,
+    execId: string,
+    bytes: Uint8Array | string,
+    query = '',
+    signal?: AbortSignal,
+  ): Promise<ExecStdin> {
+    const response = await fetch(`${this.url}/v1/vms/${vmId}/execs/${execId}/stdin?${query}`, {
+      method: 'POST',
+      headers: this.authorization,
+      body: Buffer.from(bytes),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new CallFailed(response.status, text);
+    return ExecStdin.parse(JSON.parse(text));
+  }
 
   startExec(vmId: string, argv: string[], more: Partial<StartExec> = {}, execId = newId('x')): Promise<HostExec> {
     const request: StartExec = { argv, timeout_ms: 60_000, max_log_bytes: 16 * 1024 * 1024, ...more };
