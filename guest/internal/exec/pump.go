@@ -21,13 +21,13 @@ const (
 	noisyBytes      = 32 << 10
 	noisyPipeBytes  = 256 << 10
 	discardInterval = 25 * time.Millisecond
-	// A command that writes a few bytes at a time would wake the agent, the channel and the host for each write. So what comes after a pause
-	// is forwarded at once, and while small pieces keep coming, the pipe is left to gather them, each time for longer.
+	// A command that writes a little at a time would wake the agent, the channel and the host for each write. So what comes after a pause
+	// is forwarded at once, and while pieces keep coming, the pipe is left to gather them; small ones each time for longer.
 	gatherFirst = 2 * time.Millisecond
 	gatherMost  = 32 * time.Millisecond
-	gatherBelow = 8 << 10
-	// A terminal gives at most 4 KiB at a time.
-	gatherBelowTerminal = 1 << 10
+	smallBytes  = 8 << 10
+	// A terminal gives at most 4 KiB at a time, so more than this is as much as it had.
+	largeTerminalBytes = 1 << 10
 )
 
 var errLeaderEnded = errors.New("the leader has ended")
@@ -49,7 +49,7 @@ type pump struct {
 	kind     frames.Type
 	pipe     int
 	terminal *pty.Terminal // nil for a pipe
-	small    int           // pieces below this are gathered
+	large    int           // pieces from this size on are not gathered
 	to       sink
 	bytes    int64 // forwarded; read it after drained is closed
 	drained  chan struct{}
@@ -59,12 +59,12 @@ type pump struct {
 
 // startPump takes the pipe over: a descriptor that does not block.
 func startPump(kind frames.Type, pipe int, to sink) *pump {
-	return (&pump{kind: kind, pipe: pipe, small: gatherBelow, to: to}).start()
+	return (&pump{kind: kind, pipe: pipe, large: pumpMaxBytes, to: to}).start()
 }
 
 // startTerminalPump takes the reading of a terminal over, and its end.
 func startTerminalPump(terminal *pty.Terminal, to sink) *pump {
-	return (&pump{kind: frames.Stdout, pipe: terminal.Master(), terminal: terminal, small: gatherBelowTerminal, to: to}).start()
+	return (&pump{kind: frames.Stdout, pipe: terminal.Master(), terminal: terminal, large: largeTerminalBytes, to: to}).start()
 }
 
 func (p *pump) start() *pump {
@@ -97,7 +97,7 @@ type gathering struct {
 
 // gather waits while a command writes small pieces in quick succession; not longer than it lives, and not when it may be answering.
 func (p *pump) gather(n int, state *gathering) {
-	if n >= p.small || p.answering() || time.Since(state.lastRead) > 2*state.interval+gatherFirst {
+	if n >= p.large || p.answering() || time.Since(state.lastRead) > 2*state.interval+gatherFirst {
 		state.interval = gatherFirst
 	} else {
 		timer := time.NewTimer(state.interval)
@@ -105,6 +105,9 @@ func (p *pump) gather(n int, state *gathering) {
 		select {
 		case <-timer.C:
 			state.interval = min(2*state.interval, gatherMost)
+			if n >= smallBytes {
+				state.interval = gatherFirst
+			}
 		case <-p.answers:
 			state.interval = gatherFirst
 		case <-p.ended:
@@ -157,8 +160,11 @@ func (p *pump) forward(wait bool, limit int) error {
 		if err != nil {
 			return err
 		}
-		if n == size {
-			size = min(2*size, pumpMaxBytes)
+		if n == size && size < pumpMaxBytes {
+			size *= 2
+			if size == pumpMaxBytes {
+				p.widen()
+			}
 		}
 		if limit > 0 {
 			limit -= n
@@ -168,6 +174,13 @@ func (p *pump) forward(wait bool, limit int) error {
 		}
 	}
 	return nil
+}
+
+// widen makes room for more between two switches to a command that writes much.
+func (p *pump) widen() {
+	if p.terminal == nil {
+		_, _ = unix.FcntlInt(uintptr(p.pipe), unix.F_SETPIPE_SZ, noisyPipeBytes)
+	}
 }
 
 // forwardOnce reads at most `most` bytes into the `room` that was reserved for them.
@@ -254,7 +267,7 @@ func (p *pump) discard() {
 			return
 		}
 		if n >= noisyBytes {
-			_, _ = unix.FcntlInt(uintptr(p.pipe), unix.F_SETPIPE_SZ, noisyPipeBytes)
+			p.widen()
 		}
 		time.Sleep(discardInterval)
 	}

@@ -131,8 +131,12 @@ func TestControlCharactersSignalWhatIsInTheForeground(t *testing.T) {
 	g := newGuest(t)
 	c := g.open("a", inTerminal("sh", "-c", "trap 'echo caught' INT; echo ready; cat; echo after; exec cat"))
 	c.until("ready")
+	c.typed("one\n")
+	c.until("one\r\none\r\n") // its echo, and what cat made of it
 	c.typed("\x03")
 	c.until("after")
+	c.typed("two\n")
+	c.until("two\r\ntwo\r\n")
 	c.typed("\x1c")
 	r, err := c.rest()
 	if err != nil || r.exit.Signal != "SIGQUIT" {
