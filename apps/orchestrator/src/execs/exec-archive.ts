@@ -181,7 +181,12 @@ async function read(
   range: { start: number; end: number },
   signal: AbortSignal,
 ): Promise<Buffer> {
-  return buffer((await store.get(key, { range, signal })).body);
+  try {
+    return await buffer((await store.get(key, { range, signal })).body);
+  } catch (error) {
+    if (error instanceof AppError && error.code === 'invalid_argument') throw damaged(key, error); // it ends before
+    throw error;
+  }
 }
 
 const damaged = (key: string, cause?: unknown): AppError =>

@@ -23,7 +23,10 @@ import { sendLog } from './send-log.ts';
 import { answerSlowly } from './slow-answer.ts';
 import { registerStdinRoute } from './stdin-route.ts';
 
-const ofProcess = z.object({ id: z.string(), pid: wholeNumber(4_194_304) });
+const ofProcess = z.object({
+  id: z.string(),
+  pid: wholeNumber(4_194_304).refine((pid) => pid > 0, 'must be at least 1'),
+});
 
 const startQuery = z.object({ stream: LogStream.optional() });
 const listQuery = z.object({ tty: flag.optional() });

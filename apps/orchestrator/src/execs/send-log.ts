@@ -19,6 +19,7 @@ export interface LogAnswer {
   encoding: Encoding;
   /** Aborted when the client is gone or the server stops. */
   signal: AbortSignal;
+  heartbeatMs?: number;
 }
 
 interface Form {
@@ -33,7 +34,7 @@ interface Form {
 /** From here on the answer is this stream's: look things up and refuse before. */
 export async function sendLog(
   reply: FastifyReply,
-  { execId, log, form: name, encoding, signal }: LogAnswer,
+  { execId, log, form: name, encoding, signal, heartbeatMs = HEARTBEAT_MS }: LogAnswer,
 ): Promise<void> {
   const form = formOf(name, encoding, log.offset);
   reply.hijack();
@@ -60,9 +61,9 @@ export async function sendLog(
     if (!response.write(piece)) await once(response, 'drain', { signal });
   };
   const heartbeats = setInterval(() => {
-    const isQuiet = performance.now() - quietSince >= (HEARTBEAT_MS * 2) / 3 && !response.writableNeedDrain;
+    const isQuiet = performance.now() - quietSince >= (heartbeatMs * 2) / 3 && !response.writableNeedDrain;
     if (isQuiet && form.heartbeat !== undefined) void write(form.heartbeat).catch(() => {}); // the client is gone
-  }, HEARTBEAT_MS / 3);
+  }, heartbeatMs / 3);
   try {
     for await (const event of log.events) {
       for (const piece of form.encode(event)) await write(piece);

@@ -56,7 +56,7 @@ export class TestHostLog {
     const needed = this.#neededFrom();
     const droppable = (segment: Segment) => {
       const end = segment.offset + segment.bytes.length;
-      return end > half && end <= this.end - half && end <= needed;
+      return segment.offset >= half && end <= this.end - half && end <= needed;
     };
     for (let at = this.segments.findIndex(droppable); at >= 0; at = this.segments.findIndex(droppable)) {
       const [dropped] = this.segments.splice(at, 1);
