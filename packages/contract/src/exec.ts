@@ -79,6 +79,8 @@ export const ExecRequest = z.object({
   stdin_open: absentIfNull(z.boolean()),
   /** `?action=exec` answers 202 with the Exec once it is started. */
   background: absentIfNull(z.boolean()),
+  /** Of `?action=exec`, whose caller ends the command by leaving: it runs on, for a caller who chose its id and comes back for its result. */
+  keep_running: absentIfNull(z.boolean()),
   /** Kill what it left running when it ends; default false: background children live on. */
   kill_on_exit: absentIfNull(z.boolean()),
   /** Kept of its log: the first half of this and the last. Default 8 MiB. Never less than what a follower that keeps up has still to read. */

@@ -169,4 +169,4 @@ export const isQuotaExceeded = hasCode('quota_exceeded');
 export const isUnavailable = hasCode('unavailable');
 export const isInternal = hasCode('internal');
 /** The VM died under the call: whether the command ran to its end is unknown. */
-export const isVmLost = hasCode('vm_lost');
+export const isVmLost = (error: unknown): boolean => error instanceof FuseExecLostError || hasCode('vm_lost')(error);

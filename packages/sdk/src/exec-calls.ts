@@ -1,7 +1,9 @@
 /** Single calls about one exec, shared by what is made of them. */
 import { Exec, ExecResult, ExecStdin } from '@fuse/contract';
 import { environmentPath } from './environment-path.ts';
+import { isNotFound } from './errors.ts';
 import type { CallOptions } from './run-outputs.ts';
+import { sleep } from './sleep.ts';
 import type { Transport } from './transport.ts';
 
 export interface ExecRef {
@@ -12,6 +14,7 @@ export interface ExecRef {
 /** Long enough to be rare, short enough for whatever is on the way. */
 const WAIT_MS = 30_000;
 const KILL_TIMEOUT_MS = 5_000;
+const KILL_AGAIN_MS = 500;
 
 export const execPath = ({ environmentId, execId }: ExecRef): string =>
   `${environmentPath(environmentId)}/execs/${encodeURIComponent(execId)}`;
@@ -81,8 +84,20 @@ export function postStdin(
   });
 }
 
-/** For commands whose caller gave up: it hears of that, not of this. */
+/**
+ * For commands whose caller gave up: it hears of that, not of this. One that the server does not know may be on its way to its start: it is looked for a
+ * little longer. Never rejects.
+ */
 export async function killQuietly(transport: Transport, exec: ExecRef): Promise<void> {
   const signal = AbortSignal.timeout(KILL_TIMEOUT_MS);
-  await transport.none({ method: 'DELETE', path: execPath(exec), repeat: 'freely', signal }).catch(() => {});
+  for (;;) {
+    try {
+      await transport.none({ method: 'DELETE', path: execPath(exec), repeat: 'freely', signal });
+      return;
+    } catch (error) {
+      if (!isNotFound(error)) return;
+    }
+    await sleep(KILL_AGAIN_MS, signal).catch(() => {});
+    if (signal.aborted) return;
+  }
 }

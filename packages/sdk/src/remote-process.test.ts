@@ -316,6 +316,6 @@ describe('exec', () => {
     await expect.poll(() => server.execs.size).toBe(1);
     stop.abort(new Error('enough'));
     await expect(running).rejects.toThrow('enough');
-    expect(server.exec('mine').killed).toBe(true);
+    await expect.poll(() => server.exec('mine').killed).toBe(true);
   });
 });

@@ -214,7 +214,7 @@ export async function spawnProcess(
       options,
     });
   } catch (error) {
-    if (signal?.aborted) await killQuietly(transport, exec);
+    if (signal?.aborted) void killQuietly(transport, exec); // never rejects
     throw error;
   }
 }

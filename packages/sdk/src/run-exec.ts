@@ -1,7 +1,7 @@
 /** One command to its end. Its id is chosen here, so that after a lost connection it is asked for instead of run again. */
 import { type ExecRequest, ExecResult } from '@fuse/contract';
 import { environmentPath } from './environment-path.ts';
-import { FuseApiError, FuseConnectionError, FuseError, FuseExecLostError, isNotFound } from './errors.ts';
+import { FuseApiError, FuseConnectionError, FuseError, isNotFound } from './errors.ts';
 import { type ExecRef, execResultOf, killQuietly, waitForExec } from './exec-calls.ts';
 import { GOOD_CONNECTION_MS, PATIENCE_MS } from './persist.ts';
 import { backoffMs, isPassing } from './retry.ts';
@@ -20,9 +20,9 @@ export async function runExec(
   options.signal?.throwIfAborted();
   const exec: ExecRef = { environmentId, execId: request.id ?? crypto.randomUUID() };
   try {
-    return await toItsEnd(transport, exec, { ...request, id: exec.execId }, options);
+    return await toItsEnd(transport, exec, { ...request, id: exec.execId, keep_running: true }, options);
   } catch (error) {
-    if (options.signal?.aborted) await killQuietly(transport, exec);
+    if (options.signal?.aborted) void killQuietly(transport, exec); // never rejects
     throw error;
   }
 }
@@ -46,8 +46,7 @@ async function toItsEnd(
       ...call,
     });
   const lookUp = async () => {
-    const { state, error } = await waitForExec(transport, exec, call);
-    if (state === 'lost') throw new FuseExecLostError(exec.execId, error ?? 'its VM was lost');
+    await waitForExec(transport, exec, call);
     return await execResultOf(transport, exec, { ...call, encoding: request.encoding ?? 'utf8' });
   };
   let ask = start;

@@ -22,6 +22,8 @@ export interface ExecOrder {
   execId: string;
   command: StartExec;
   encoding: Encoding;
+  /** Also when `signal` is aborted. */
+  keepRunning: boolean;
   /** It runs, and is being waited for: from now on there is a result, or its loss. */
   onStarted: () => void;
 }
@@ -30,7 +32,7 @@ export interface ExecOrder {
 export async function execInEnvironment(
   context: EnvironmentContext,
   row: EnvironmentRow,
-  { execId, command, encoding, onStarted }: ExecOrder,
+  { execId, command, encoding, keepRunning, onStarted }: ExecOrder,
   signal: AbortSignal,
 ): Promise<ExecResult> {
   const client = await context.hosts.client(row.host_id);
@@ -53,7 +55,7 @@ export async function execInEnvironment(
     );
     return toExecResult(execId, result, encoding);
   } catch (error) {
-    if (signal.aborted) await kill(context, client, row.vm_id, execId);
+    if (signal.aborted && !keepRunning) await kill(context, client, row.vm_id, execId);
     await noteLoss(context, row, error);
     throw asExecError(row, error);
   }

@@ -53,13 +53,14 @@ export class ExecService {
     this.#reads = new ExecReads(context);
   }
 
-  /** `?action=exec`: to its end. Aborting `signal` kills it. `onStarted`: it runs, and did not end at once. */
+  /** `?action=exec`: to its end. Aborting `signal` kills it, unless it asked for `keep_running`. `onStarted`: it runs, and did not end at once. */
   call(ref: EnvironmentRef, request: ExecRequest, onStarted: () => void, signal: AbortSignal): Promise<ExecResult> {
     const command = toStartExec(request, 'call'); // what is wrong with it is said first
     const order = {
       execId: request.id ?? newId('exec'),
       command,
       encoding: request.encoding ?? 'utf8',
+      keepRunning: request.keep_running ?? false,
       onStarted,
     } as const;
     return this.#whileRunning(ref, signal, (row) => execInEnvironment(this.#context, row, order, signal));
