@@ -187,7 +187,8 @@ export class EnvironmentService implements AsyncDisposable {
   /** For the reconciler: `row` is provisioning and nobody drives it any more. One that nobody waited for goes on, any other is given up. */
   async endAbandonedStart(row: EnvironmentRow): Promise<void> {
     if (isGoneOnWith(row)) this.startUnwaited(row.uid);
-    else if (!this.#starts.has(row.uid)) await giveUpStart(this.#context, row, 'its start was interrupted');
+    else if (!this.#starts.has(row.uid))
+      await giveUpStart(this.#context, row, row.error ?? 'its start was interrupted');
   }
 
   /** Its public form. */

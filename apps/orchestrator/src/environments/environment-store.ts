@@ -150,16 +150,24 @@ export async function takeLease(db: Queryable, uid: string, owner: string, ms: n
   return row !== undefined;
 }
 
-/** As `takeLease`, from whoever holds it: their compare-and-sets fail from now on. Undefined when the row changed since it was read. */
+/**
+ * To give a start up: as `takeLease`, from whoever holds it, whose compare-and-sets fail from now on. Whoever comes after us gives it up too, for the same
+ * reason. Undefined when the row changed since it was read.
+ */
 export function claimStart(
   db: Queryable,
   { uid, version }: Pick<EnvironmentRow, 'uid' | 'version'>,
-  owner: string,
-  ms: number,
+  { owner, ms, reason }: { owner: string; ms: number; reason: string },
 ): Promise<EnvironmentRow | undefined> {
   return db
     .updateTable('environments')
-    .set({ version: sql<number>`version + 1`, lease_owner: owner, lease_until: inMs(ms) })
+    .set({
+      version: sql<number>`version + 1`,
+      lease_owner: owner,
+      lease_until: inMs(ms),
+      startup: null,
+      error: reason,
+    })
     .where('uid', '=', uid)
     .where('version', '=', version)
     .where('state', '=', 'provisioning')

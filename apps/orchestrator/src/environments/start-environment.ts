@@ -155,7 +155,7 @@ export async function giveUpIfStarting(context: EnvironmentContext, uid: string,
  * environment `destroying`, for the reconciler to finish.
  */
 export async function giveUpStart(context: EnvironmentContext, read: EnvironmentRow, reason: string): Promise<void> {
-  const row = await claimStart(context.db.query, read, context.owner, context.startLeaseMs);
+  const row = await claimStart(context.db.query, read, { owner: context.owner, ms: context.startLeaseMs, reason });
   if (row === undefined) return; // it changed since it was read: somebody else decided
   let to: 'failed' | 'destroying' = 'failed';
   let columns: ArchiveColumns = {};

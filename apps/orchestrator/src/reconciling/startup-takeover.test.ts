@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { temporaryDirectory } from '@fuse/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { callerOf, startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
+import { callerOf, startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../dist/runs/crashing-orchestrator.js', import.meta.url));
 
@@ -102,6 +102,22 @@ describe('a start whose process is killed', () => {
     const id = await killAt(moment, request(counter));
     await expect.poll(() => stateOf(id), { timeout: 20_000 }).toBe('gone');
     await expect.poll(() => system.host.vms.size, { timeout: 20_000 }).toBe(0);
+  });
+
+  it('that had failed is not begun again, but given up for the reason that it failed for', async () => {
+    const isDestroyed = {
+      when: 'after',
+      name: '',
+      is: ({ method }: { method: string }) => method === 'DELETE',
+    } as const;
+    const counter = `${directory.path}/failed`;
+    const id = await killAt(isDestroyed, { wait: false, startup_script: `echo ran >> ${counter}; exit 5` });
+    const response = await fetch(`${system.orchestrator.url}/v1/environments/${id}/events`, {
+      headers: { authorization: `Bearer ${TEST_TOKEN}` },
+    });
+    expect(await response.text()).toMatch(/"state":"failed".*"error":"startup script: exec exit 5"/);
+    expect(await readFile(counter, 'utf8')).toBe('ran\n');
+    expect(system.host.vms.size).toBe(0);
   });
 
   it('goes on elsewhere at once when its process stops in good order', async () => {
