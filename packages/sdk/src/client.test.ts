@@ -161,6 +161,19 @@ describe('time limits', () => {
     expect(server.seen.length).toBe(1);
   });
 
+  it('never cut a create because of its startup script', async () => {
+    await using server = await TestServer.start();
+    const slowFetch = async (url: URL, init: RequestInit) => {
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      init.signal?.throwIfAborted();
+      return fetch(url, init);
+    };
+    const { environments } = clientOf(server, { timeoutMs: 50, fetch: slowFetch });
+    await environments.create({ task_id: 'a', startup_script: 'sleep 50', startup_script_timeout_seconds: 55 });
+    for (const quick of [{}, { startup_script: 'true', wait: false }])
+      expect(await failureOf(environments.create({ task_id: 'a', ...quick }))).toBeInstanceOf(FuseTimeoutError);
+  });
+
   it('leave the reason of an abort as it is', async () => {
     await using server = await TestServer.start({ createDelayMs: 5_000 });
     const reason = new Error('enough');

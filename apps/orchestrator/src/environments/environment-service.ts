@@ -106,8 +106,10 @@ export class EnvironmentService implements AsyncDisposable {
   /** As `start`; the row tells what becomes of it. Also of one whose driver died. */
   startUnwaited(uid: string): void {
     this.start(uid).catch((error: unknown) => {
-      if (!(error instanceof ProcessStops))
-        this.#context.log.info({ err: error, uid }, 'start of an environment failed');
+      if (error instanceof ProcessStops) return;
+      // Not the error itself, which has its script's output in it.
+      const reason = error instanceof Error ? error.message : String(error);
+      this.#context.log.info({ uid, reason }, 'start of an environment failed');
     });
   }
 
