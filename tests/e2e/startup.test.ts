@@ -96,6 +96,22 @@ describe('a create with a startup', { timeout: 180_000 }, () => {
     await untilHealth(made.id, 'failing');
   });
 
+  it('is done anew in what goes on from a snapshot', async () => {
+    const script = (word: string) => ({ startup_script: `echo ${word} | tee -a /workspace/words` });
+    const source = await create('source', script('first'));
+    const snapshot = await stack.client.snapshots.create(source.id);
+    await stack.client.environments.destroy(source.id);
+    const seeded = await stack.client.environments.create({
+      task_id: 'seeded',
+      seed_snapshot_id: snapshot.id,
+      files: { '/workspace/more': base64('more') },
+      ...script('second'),
+    });
+    expect(await run(seeded.id, 'cat words more')).toBe('first\nsecond\nmore');
+    expect(await stack.client.environments.execs.result(seeded.id, 'startup')).toMatchObject({ stdout: 'second\n' });
+    expect(await stack.client.environments.execs.result(source.id, 'startup')).toMatchObject({ stdout: 'first\n' });
+  });
+
   it('fails with its script, whose output can be read afterwards', async () => {
     const script = 'seq 1 20000; echo "no such thing" >&2; exit 9';
     const failure = await create('broken', { startup_script: script }).catch((error: unknown) => error);
