@@ -44,8 +44,10 @@ export interface ExecConversation {
 
 /** One connection to a TCP server in the guest; each way ends for itself. */
 export interface GuestTunnel {
-  /** To the server's end of it, or an error when it was cut. */
-  bytes: AsyncIterable<Uint8Array>;
+  /** Of the server, to the end of its side; an error when it was cut. Once. */
+  bytes(): AsyncIterable<Uint8Array>;
+  /** After `bytes`: resolves once this side has ended too; rejects when it was cut before. */
+  closed(): Promise<void>;
   /** Resolves when the guest has room for more; false once it takes none. */
   write(chunk: Uint8Array): Promise<boolean>;
   end(): void;

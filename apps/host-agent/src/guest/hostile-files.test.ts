@@ -2,12 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import type { ServerHttp2Stream } from 'node:http2';
 import { Readable } from 'node:stream';
-import { AppError, type FileOperation, fileOperations, WatchEvent } from '@fuse/contract';
+import { AppError, encodeFrame, type FileOperation, fileOperations, frameType, WatchEvent } from '@fuse/contract';
 import { createLogger } from '@fuse/runtime';
 import { type TemporaryDirectory, temporaryDirectory } from '@fuse/testing';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Guest } from './guest.ts';
+import type { Guest, GuestTunnel } from './guest.ts';
 import { connectGuest } from './guest-client.ts';
 import { HostileGuest } from './hostile-guest.ts';
 
@@ -246,32 +246,62 @@ describe('a tar', () => {
 });
 
 describe('a tunnel', () => {
-  it('carries bytes both ways; its end is an end and its reset an error', async () => {
-    answer = (stream) => {
-      stream.respond({ ':status': 200 });
-      stream.pipe(stream);
-    };
-    const tunnel = await guest.tunnel(80);
-    const bytes = randomBytes(500_000);
-    const echo = (async () => {
-      const chunks: Uint8Array[] = [];
-      for await (const chunk of tunnel.bytes) chunks.push(chunk);
-      return Buffer.concat(chunks);
-    })();
-    for (let at = 0; at < bytes.length; at += 50_000) await tunnel.write(bytes.subarray(at, at + 50_000));
-    tunnel.end();
-    expect((await echo).equals(bytes)).toBe(true);
-    expect(await tunnel.write(Buffer.from('more'))).toBe(false);
+  const stdout = (bytes: Uint8Array) => encodeFrame(frameType.stdout, bytes);
+  const serverEnd = encodeFrame(frameType.stdinEnd, new Uint8Array());
+  const read = async (tunnel: GuestTunnel) => {
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of tunnel.bytes()) chunks.push(chunk);
+    return Buffer.concat(chunks);
+  };
 
+  it('carries bytes both ways, and each end for itself', async () => {
+    answer = async (stream) => {
+      stream.respond({ ':status': 200 });
+      stream.write(stdout(Buffer.from('first')));
+      stream.write(serverEnd);
+      const received = Buffer.concat(await stream.toArray());
+      ended.push(received);
+      stream.end();
+    };
+    const ended: Buffer[] = [];
+    const tunnel = await guest.tunnel(80);
+    expect((await read(tunnel)).toString()).toBe('first');
+    const bytes = randomBytes(500_000);
+    for (let at = 0; at < bytes.length; at += 50_000)
+      expect(await tunnel.write(bytes.subarray(at, at + 50_000))).toBe(true);
+    tunnel.end();
+    await tunnel.closed();
+    expect(ended[0]?.equals(bytes)).toBe(true);
+    expect(await tunnel.write(Buffer.from('more'))).toBe(false);
+  });
+
+  it('that is reset, or ends without its server’s end, is an error', async () => {
     answer = (stream) => {
       stream.respond({ ':status': 200 });
-      stream.write('x', () => setTimeout(() => stream.destroy(new Error('reset')), 20));
+      stream.write(stdout(Buffer.from('x')), () => setTimeout(() => stream.destroy(new Error('reset')), 20));
     };
-    const cut = await guest.tunnel(80);
-    const read = (async () => {
-      for await (const _ of cut.bytes);
-    })();
-    await expect(read).rejects.toMatchObject(unavailable);
+    await expect(read(await guest.tunnel(80))).rejects.toMatchObject(unavailable);
+    answer = (stream) => text(stream, Buffer.from(stdout(Buffer.from('x'))));
+    await expect(read(await guest.tunnel(80))).rejects.toMatchObject(unavailable);
+  });
+
+  it('of any bytes is what its frames hold, or an error', async () => {
+    const piece = fc.oneof(
+      fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(stdout(bytes))),
+      fc.constant(Buffer.from(serverEnd)),
+      fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes)),
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(piece, { maxLength: 6 }), async (pieces) => {
+        answer = (stream) => text(stream, Buffer.concat(pieces));
+        const tunnel = await guest.tunnel(80);
+        const result = await outcome(read(tunnel));
+        if (result instanceof AppError) expect(result.code).toBe('unavailable');
+        else await outcome(tunnel.closed());
+        tunnel.abort();
+      }),
+      { numRuns: 200 },
+    );
   });
 
   it('that is refused says why', async () => {
