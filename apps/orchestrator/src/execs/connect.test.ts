@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { type ExecOpened, frameType } from '@fuse/contract';
+import { FrameClient } from '@fuse/testing';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
-import { FrameClient } from './connect-testing.ts';
+import { startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
 
 let scene: TestOrchestrator;
 beforeAll(async () => {
@@ -14,7 +14,7 @@ afterAll(() => scene?.[Symbol.asyncDispose]());
 
 const open = (execId: string, query = '') =>
   FrameClient.webSocket(
-    scene.orchestrator.url,
+    { url: scene.orchestrator.url, token: TEST_TOKEN },
     `/v1/environments/fuse-connects/execs/${execId}/connect${query === '' ? '' : `?${query}`}`,
   );
 const opened = async (client: FrameClient): Promise<ExecOpened> => {

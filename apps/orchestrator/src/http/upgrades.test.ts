@@ -1,5 +1,6 @@
 import { AppError, MAX_FRAME_PAYLOAD_BYTES } from '@fuse/contract';
 import { createLogger } from '@fuse/runtime';
+import { rawExchange, upgradeHead } from '@fuse/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { ClientGone } from './closing.ts';
@@ -7,7 +8,6 @@ import { done } from './endings.ts';
 import { type App, createHttpServer } from './http-server.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import type { Ending, Peer } from './peer.ts';
-import { rawExchange, upgradeHead } from './raw-http-testing.ts';
 import type { UpgradeRequest } from './upgrade-route.ts';
 
 const TOKEN = 'a-master-token';

@@ -1,7 +1,6 @@
 import { type ExecOpened, encodeFrame, frameType } from '@fuse/contract';
+import { FrameClient, rawExchange, upgradeHead } from '@fuse/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { FrameClient } from '../execs/connect-testing.ts';
-import { rawExchange, upgradeHead } from '../http/raw-http-testing.ts';
 import { startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
 
 let scene: TestOrchestrator;
@@ -21,9 +20,10 @@ async function create(task_id: string, more: object = {}): Promise<string> {
 }
 
 const url = () => scene.orchestrator.url;
+const server = () => ({ url: url(), token: TEST_TOKEN });
 const attachPath = (query: string, environment = id) => `/v1/environments/${environment}/attach?tty=1&${query}`;
-const raw = (query: string, behind?: Uint8Array) => FrameClient.raw(url(), attachPath(query), behind);
-const webSocket = (query: string) => FrameClient.webSocket(url(), attachPath(query));
+const raw = (query: string, behind?: Uint8Array) => FrameClient.raw(server(), attachPath(query), behind);
+const webSocket = (query: string) => FrameClient.webSocket(server(), attachPath(query));
 const stdin = (text: string) => Buffer.from(encodeFrame(frameType.stdin, Buffer.from(text)));
 const execsOf = (vm = vmId) => [...(scene.host.vms.get(vm)?.execs.values() ?? [])];
 const refusal = async (path: string, headers: Record<string, string> = { Authorization: `Bearer ${TEST_TOKEN}` }) => {
@@ -200,8 +200,8 @@ describe('a terminal that is ended from outside', () => {
   const ended = async (task: string, end: (id: string, vm: string) => unknown) => {
     const environment = await create(task);
     const vm = [...scene.host.vms.keys()].at(-1) ?? '';
-    const ws = await FrameClient.webSocket(url(), attachPath('session=s&cmd=cat', environment));
-    const own = await FrameClient.raw(url(), attachPath('cmd=cat', environment));
+    const ws = await FrameClient.webSocket(server(), attachPath('session=s&cmd=cat', environment));
+    const own = await FrameClient.raw(server(), attachPath('cmd=cat', environment));
     await ws.until(({ frames }) => frames.length > 0);
     await end(environment, vm);
     // As the real one: nothing stays connected to a VM that is gone.
@@ -248,7 +248,7 @@ describe('an environment with an idle timeout', () => {
   it('is resumed by an attach when it may be', async () => {
     const environment = await create('auto', { auto_resume: true });
     await scene.call('POST', `/v1/environments/${environment}?action=pause`);
-    const client = await FrameClient.raw(url(), attachPath('cmd=echo&cmd=awake', environment));
+    const client = await FrameClient.raw(server(), attachPath('cmd=echo&cmd=awake', environment));
     await client.ended;
     expect(client.output).toBe('awake\n');
   });

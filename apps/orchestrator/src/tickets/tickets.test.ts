@@ -1,6 +1,6 @@
+import { FrameClient } from '@fuse/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { engines } from '../db/test-database.ts';
-import { FrameClient } from '../execs/connect-testing.ts';
 import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
 
 describe.each(engines)('tickets on %s', (engine) => {
@@ -19,7 +19,7 @@ describe.each(engines)('tickets on %s', (engine) => {
   };
   const open = async (path: string, ticket: string) => {
     const glue = path.includes('?') ? '&' : '?';
-    const client = await FrameClient.webSocket(scene.orchestrator.url, `${path}${glue}ticket=${ticket}`, {});
+    const client = await FrameClient.webSocket({ url: scene.orchestrator.url }, `${path}${glue}ticket=${ticket}`);
     client.cut();
   };
   const attach = '/v1/environments/fuse-one/attach?tty=1&cmd=cat';

@@ -1,12 +1,12 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { createServer, type Server, type Socket } from 'node:net';
+import { rawExchange, upgradeHead } from '@fuse/testing';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { authorization } from '../execs/connect-testing.ts';
-import { rawExchange, upgradeHead } from '../http/raw-http-testing.ts';
-import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
+import { startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
 
+const authorization = { Authorization: `Bearer ${TEST_TOKEN}` };
 let scene: TestOrchestrator;
 const servers: Server[] = [];
 beforeAll(async () => {

@@ -1,10 +1,16 @@
 /** For tests: the client's end of a connection of frames, raw or a WebSocket. */
-import { encodeFrame, type Frame, FrameParser, frameType } from '@fuse/contract';
+import { ATTACH_PROTOCOL, encodeFrame, type Frame, FrameParser, frameType } from '@fuse/contract';
 import { WebSocket } from 'ws';
-import { rawExchange, upgradeHead } from '../http/raw-http-testing.ts';
-import { TEST_TOKEN } from '../test-orchestrator.ts';
+import { rawExchange, upgradeHead } from './raw-http.ts';
 
-export const authorization = { Authorization: `Bearer ${TEST_TOKEN}` };
+export interface FrameServer {
+  url: string;
+  /** None: no `Authorization` is sent. */
+  token?: string;
+}
+
+const authorization = ({ token }: FrameServer): Record<string, string> =>
+  token === undefined ? {} : { Authorization: `Bearer ${token}` };
 
 interface Wire {
   write(bytes: Uint8Array): void;
@@ -35,11 +41,10 @@ export class FrameClient {
   }
 
   /** Resolves once the 101 is there; rejects with the whole answer when it is another. `behind` is sent in the same piece as the request. */
-  static async raw(url: string, path: string, behind: Uint8Array = new Uint8Array()): Promise<FrameClient> {
+  static async raw(server: FrameServer, path: string, behind: Uint8Array = new Uint8Array()): Promise<FrameClient> {
     const client = new FrameClient();
-    const protocol = path.includes('/attach') ? 'fuse-attach/1' : 'fuse-tunnel/1';
-    const head = Buffer.from(upgradeHead(path, protocol, authorization));
-    const exchange = rawExchange(url, Buffer.concat([head, behind]));
+    const head = Buffer.from(upgradeHead(path, ATTACH_PROTOCOL, authorization(server)));
+    const exchange = rawExchange(server.url, Buffer.concat([head, behind]));
     const text = await exchange.until((seen) => seen.includes('\r\n\r\n'));
     if (!text.startsWith('HTTP/1.1 101 ')) throw new Error(String((await exchange.ended).bytes));
     const { socket } = exchange;
@@ -55,9 +60,9 @@ export class FrameClient {
   }
 
   /** Rejects with the status of a refusal in the message. */
-  static async webSocket(url: string, path: string, headers: Record<string, string> = authorization) {
+  static async webSocket(server: FrameServer, path: string): Promise<FrameClient> {
     const client = new FrameClient();
-    const ws = new WebSocket(`${url.replace('http', 'ws')}${path}`, { headers });
+    const ws = new WebSocket(`${server.url.replace('http', 'ws')}${path}`, { headers: authorization(server) });
     ws.on('message', (data: Buffer) => client.#take(data));
     ws.once('close', (code, reason) => client.#end({ code, reason: String(reason) }));
     client.#wire = { write: (bytes) => ws.send(bytes), cut: () => ws.terminate(), leave: () => ws.close() };
