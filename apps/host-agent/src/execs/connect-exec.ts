@@ -33,7 +33,7 @@ export interface ExecConnection {
 
 export async function connectExec({ exec, offset, size, log, signal, asking, accept }: ExecConnection): Promise<void> {
   const { connected } = exec;
-  const viewer = exec.terminal?.attach();
+  const viewer = exec.running ? exec.terminal?.attach() : undefined;
   const stop = new AbortController();
   const stopped = rejection(AbortSignal.any([signal, connected, stop.signal]));
   const typing = new AbortController();

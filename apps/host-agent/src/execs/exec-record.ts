@@ -20,6 +20,8 @@ export const ExecRecord = z.object({
   stdin_object_key: z.string().optional(),
   /** Its first stdin is in a file of its own until the guest has it. */
   stdin_file: z.boolean().default(false),
+  /** How much came with its start. */
+  first_stdin_bytes: z.number().int().default(0),
   /** Whether it takes more by requests, until it is `closed`. */
   stdin_open: z.boolean().default(false),
   stdin_closed: z.boolean().default(false),
@@ -65,6 +67,7 @@ export function newExecRecord(id: string, asked: StartExec, nowMs: number, scope
     request,
     ...(request.stdin_object_key === undefined ? {} : { stdin_object_key: request.stdin_object_key }),
     stdin_file: stdin_base64 !== undefined,
+    first_stdin_bytes: stdin_base64 === undefined ? 0 : Buffer.byteLength(stdin_base64, 'base64'),
     stdin_open: takesMore(request),
     stdin_closed: false,
     ...(request.tty === undefined ? {} : { tty: request.tty }),

@@ -18,7 +18,6 @@ import type { StdinOptions } from '../guest/exec-stdin.ts';
 import type { Guest } from '../guest/guest.ts';
 import { flushIfThere } from '../vms/atomic-file.ts';
 import { diskFullError, isDiskFull } from '../vms/disk-full.ts';
-import { Alarm } from './alarm.ts';
 import { ExecInput } from './exec-input.ts';
 import { type ExecRecord, saveExecRecord, stdinPath, toGuestSpec } from './exec-record.ts';
 import { forgetFirstStdin, keepFirstStdin } from './first-stdin.ts';
@@ -29,12 +28,11 @@ import { openSpool } from './open-spool.ts';
 import { pump } from './pump.ts';
 import type { Spool } from './spool.ts';
 import { Terminal } from './terminal.ts';
+import { TimeLimit } from './time-limit.ts';
 
 const KILL_DEADLINE_MS = 10_000;
 /** How long the exit frame of a command that the guest has killed is awaited. */
 const KILLED_EXIT_MS = 5_000;
-/** What the guest may need to end a command by itself once its time is up. */
-const OVERRUN_GRACE_MS = 15_000;
 /** A guest that answers and yet has not started the command after this time is not going to. */
 const START_LIMIT_MS = 60_000;
 
@@ -71,10 +69,7 @@ export class Exec {
   readonly #host: ExecHost;
   readonly #directory: string;
   readonly #stopping = new AbortController();
-  readonly #overrunAlarm = new Alarm(() => void this.#overrun());
-  /** When the alarm is to ring; it does not while the VM stands still. */
-  #dueAtMs: number | undefined;
-  #standsStill: boolean;
+  readonly #limit: TimeLimit;
   #record: ExecRecord;
   #spool: Spool | undefined;
   /** Of one that had ended when it was loaded. */
@@ -108,7 +103,7 @@ export class Exec {
     this.#host = host;
     this.#directory = directory;
     this.#record = record;
-    this.#standsStill = standsStill;
+    this.#limit = new TimeLimit(() => void this.#overrun(), standsStill);
     this.#keptLog = log ?? { parts: [], end: 0 };
     this.followers = new Followers({ hold: record.hold });
     this.terminal = record.tty === undefined ? undefined : this.#newTerminal(record.tty);
@@ -235,16 +230,13 @@ export class Exec {
 
   /** The VM stands still: until `goOn` no time of this exec's passes. */
   standStill(): void {
-    this.#standsStill = true;
-    this.#overrunAlarm.clear();
+    this.#limit.standStill();
   }
 
   /** The VM goes on after it stood still for so long. */
   goOn(stoodStillMs: number): void {
-    this.#standsStill = false;
-    if (!this.running || this.#dueAtMs === undefined) return;
-    this.#setAlarm(this.#dueAtMs + stoodStillMs);
-    void this.#change({ asked_at_ms: this.#record.asked_at_ms + stoodStillMs });
+    if (this.#limit.goOn(stoodStillMs) && this.running)
+      void this.#change({ asked_at_ms: this.#record.asked_at_ms + stoodStillMs });
   }
 
   /** What is known of it, and its output, survives the machine's end. */
@@ -276,7 +268,7 @@ export class Exec {
       if (this.detached) this.#onNotStarted(error);
       else await this.#fail(error);
     } finally {
-      this.#overrunAlarm.clear();
+      this.#limit.set(undefined);
       await this.#saving;
       await this.#spool?.close().catch((error: unknown) => {
         this.#host.log.error({ err: error, exec_id: this.#record.id }, 'exec log not closed');
@@ -293,21 +285,27 @@ export class Exec {
     });
     this.#spool = spool;
     this.followers.expect(spool.end);
-    if (this.#record.request !== undefined) this.#setAlarm(Date.now() + START_LIMIT_MS);
-    else this.#limitRun(this.#record.asked_at_ms);
+    if (this.#record.request !== undefined) this.#limit.set(Date.now() + START_LIMIT_MS);
+    else this.#limit.setRun(this.#record.asked_at_ms, this.#record.timeout_ms);
     const ended = new AbortController();
     const fed = this.started.then(() => this.#input.feedFirst(ended.signal)).catch(() => {});
     try {
       const exit = spool.exitInFile ?? (await this.#pump(spool));
-      ended.abort(new Error('the command has ended'));
       this.#confirmStart();
-      await this.#change({ state: 'exited', exit, log_bytes: spool.end, log_truncated: spool.truncated });
-      if (this.#record.stdin_file) await forgetFirstStdin(this.#directory);
+      ended.abort(new Error('the command has ended'));
+      await fed;
+      await this.#forgetFirstStdin();
+      const log = { log_bytes: spool.end, log_truncated: spool.truncated };
+      await this.#change({ state: 'exited', exit, stdin_file: false, ...log });
     } finally {
       ended.abort(new Error('the command is not followed any more'));
       // One that never started has no stdin to wait for.
       if (this.#record.request === undefined) await fed;
     }
+  }
+
+  async #forgetFirstStdin(): Promise<void> {
+    if (this.#record.first_stdin_bytes > 0 || this.#record.stdin_file) await forgetFirstStdin(this.#directory);
   }
 
   #pump(spool: Spool): ReturnType<typeof pump> {
@@ -354,7 +352,7 @@ export class Exec {
     if (this.#record.request === undefined) return;
     const { request: _told, ...rest } = this.#record;
     this.#record = rest;
-    this.#limitRun(Date.now());
+    this.#limit.setRun(Date.now(), this.#record.timeout_ms);
     if (this.followers.count === 0) this.followers.expect(this.log.end);
     void this.#change({});
     this.#onStarted();
@@ -376,7 +374,8 @@ export class Exec {
       this.#record = { ...this.#record, ...change };
       await rm(this.#directory, { recursive: true, force: true });
     } else {
-      await this.#change(change);
+      await this.#forgetFirstStdin();
+      await this.#change({ ...change, stdin_file: false });
       this.#host.log.warn({ err: error, exec_id: this.#record.id }, 'exec lost');
     }
     this.#onNotStarted(error);
@@ -389,22 +388,6 @@ export class Exec {
     } catch (error) {
       this.#host.log.warn({ err: error, exec_id: this.#record.id }, 'kill of a lost exec failed');
     }
-  }
-
-  /** From when on it is killed from here, should the guest not have ended it. */
-  #limitRun(startedAtMs: number): void {
-    const { timeout_ms } = this.#record;
-    this.#setAlarm(
-      timeout_ms === 0
-        ? undefined
-        : Math.max(startedAtMs + timeout_ms, this.#standsStill ? 0 : Date.now()) + OVERRUN_GRACE_MS,
-    );
-  }
-
-  #setAlarm(dueAtMs: number | undefined): void {
-    this.#dueAtMs = dueAtMs;
-    if (dueAtMs === undefined || this.#standsStill) this.#overrunAlarm.clear();
-    else this.#overrunAlarm.set(dueAtMs);
   }
 
   async #overrun(): Promise<void> {

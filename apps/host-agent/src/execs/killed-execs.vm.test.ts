@@ -35,6 +35,11 @@ async function killedAfter(momentMs: number): Promise<void> {
   await program.start();
 }
 
+/** Each time a little later, so that there is progress in between on the slowest machine. */
+async function killedOftenUntil(done: () => boolean): Promise<void> {
+  for (let round = 1; round <= 8 && !done(); round++) await killedAfter(60 * round);
+}
+
 /** Asks again for as long as the host agent is away. */
 async function insist<T>(ask: () => Promise<T>): Promise<T> {
   for (;;) {
@@ -77,9 +82,7 @@ describe('a host agent that is killed', () => {
       timeout_ms: 0,
     });
     let done = false;
-    const killing = (async () => {
-      while (!done) await killedAfter(120);
-    })();
+    const killing = killedOftenUntil(() => done);
     const PIECE = 500_001;
     for (let at = 0; at < bytes.length; at += PIECE) {
       const end = at + PIECE >= bytes.length ? '&end=1' : '';
@@ -105,9 +108,7 @@ describe('a host agent that is killed', () => {
       timeout_ms: 0,
     });
     let done = false;
-    const killing = (async () => {
-      while (!done) await killedAfter(150);
-    })();
+    const killing = killedOftenUntil(() => done);
     const chunks: Buffer[] = [];
     let offset = 0;
     for (;;) {

@@ -35,7 +35,7 @@ const out = async (id: string) => streamsOf(await host.log(vm, id)).stdout.toStr
 
 async function diskBytes(id: string): Promise<number> {
   const directory = join(host.vmsDirectory, vm, 'execs', id);
-  const names = await readdir(directory);
+  const names = (await readdir(directory)).filter((name) => name.startsWith('frames'));
   const sizes = await Promise.all(names.map((name) => stat(join(directory, name)).then(({ size }) => size)));
   return sizes.reduce((total, size) => total + size, 0);
 }
@@ -273,7 +273,10 @@ describe('a terminal', () => {
 
   it('has the size that all its viewers can show', async () => {
     const { id } = await terminal(['sh', '-c', 'trap "stty size" WINCH; echo up; while :; do sleep 0.05; done']);
-    using wide = await TestConnection.open(host, vm, id, 'rows=20&cols=200');
+    using wide = await TestConnection.open(host, vm, id);
+    await wide.until('up');
+    wide.resize({ rows: 20, cols: 200 });
+    await wide.until('20 200');
     using high = await TestConnection.open(host, vm, id, 'rows=60&cols=70');
     expect(await get(id)).toMatchObject({ tty: { rows: 20, cols: 70, viewers: 2 } });
     await wide.until('20 70');
@@ -437,6 +440,26 @@ describe('a VM with execs', () => {
     expect(streamsOf(logOf(1)).exited).toBe(true);
     expect(streamsOf(logOf(1)).stdout.subarray(-4).toString()).toBe('end\n');
     expect(streamsOf(logOf(2)).stdout.toString()).toBe('up\n');
+  });
+
+  it('that dies ends connections without an exit frame, and its execs as lost', async () => {
+    const other = (await host.create()).id;
+    const { id } = await open(['cat'], { timeout_ms: 0 }, other);
+    using connection = await TestConnection.open(host, other, id);
+    connection.type('here');
+    await connection.until('here');
+    const from = performance.now();
+    process.kill(await host.vmmPid(other), 'SIGKILL');
+    expect(await connection.rest()).toEqual([]);
+    expect(await host.endOf(other, id)).toMatchObject({ state: 'lost', stdin_open: false });
+    expect(performance.now() - from).toBeLessThan(5_000);
+    await expect(host.stdin(other, id, 'x')).rejects.toMatchObject({
+      status: 409,
+      details: { reason: 'stdin_closed' },
+    });
+    using later = await TestConnection.open(host, other, id);
+    expect((await later.rest()).map(({ type }) => type)).toEqual([frameType.stdout]);
+    await host.destroy(other);
   });
 
   it('that had none leaves no object; a key that cannot be written holds nothing up', async () => {
