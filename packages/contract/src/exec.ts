@@ -25,7 +25,7 @@
 import { z } from 'zod';
 import { absentIfNull, Encoding, EnvVars, GuestPath, Timestamp } from './primitives.ts';
 
-/** Of `?action=exec`, when nothing is said; everywhere else: no limit but the environment's own life. */
+/** Of `?action=exec` that waits for the end, when nothing is said; everywhere else: no limit but the environment's own life. */
 export const EXEC_DEFAULT_TIMEOUT_MS = 60_000;
 export const EXEC_MAX_TIMEOUT_MS = 30 * 86_400_000;
 export const DEFAULT_LOG_BYTES = 8 * 1_048_576;
@@ -65,7 +65,7 @@ export const ExecRequest = z.object({
   id: absentIfNull(ExecId),
   cmd: absentIfNull(z.array(z.string()).max(4096)),
   shell: absentIfNull(z.string().max(1_048_576)),
-  /** What the caller says: there is no cap but 30 days. 0 or absent: 60 000 for `?action=exec`, else none. On expiry the whole process tree is killed. */
+  /** What the caller says: there is no cap but 30 days. 0 or absent: 60 000 for `?action=exec` that waits, else none. On expiry the whole process tree is killed. */
   timeout_ms: absentIfNull(z.number().int().min(0).max(EXEC_MAX_TIMEOUT_MS)),
   env: absentIfNull(EnvVars),
   cwd: absentIfNull(GuestPath.or(z.literal('/'))),

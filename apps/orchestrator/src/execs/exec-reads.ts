@@ -73,20 +73,23 @@ export class ExecReads {
     return { row, source, exec: await source.get(execId, 0, signal) };
   }
 
-  /** Tries the archive, and the host while that still has what a VM left that died. */
   async #in<T>(row: EnvironmentRow, signal: AbortSignal, work: (source: ExecSource) => Promise<T>): Promise<T> {
-    const { archiving, hosts, hostRetryMs } = this.#context;
-    if (row.archive_key !== null) {
-      try {
-        return await work(await ArchiveSource.open(archiving.objectStore, row.archive_key, signal));
-      } catch (error) {
-        if (!isNotFound(error) || row.state !== 'failed') throw error;
-      }
-    }
-    if (row.state === 'destroyed') throw new AppError('not_found', 'nothing of it is left');
-    const source = new HostSource(await hosts.client(row.host_id), row.vm_id, hostRetryMs);
+    const archived = row.archive_key === null ? undefined : () => this.#inArchive(row, signal, work);
+    if (row.state === 'destroyed') return archived === undefined ? notThere() : archived();
+    const onHost = () => this.#onHost(row, signal, work);
+    if (archived === undefined) return onHost();
+    // Of one whose VM died its key is there before the object is, and its host has it until then.
+    return archived().catch(unlessFound(onHost)).catch(unlessFound(archived));
+  }
+
+  async #inArchive<T>(row: EnvironmentRow, signal: AbortSignal, work: (source: ExecSource) => Promise<T>): Promise<T> {
+    return work(await ArchiveSource.open(this.#context.archiving.objectStore, row.archive_key ?? '', signal));
+  }
+
+  async #onHost<T>(row: EnvironmentRow, signal: AbortSignal, work: (source: ExecSource) => Promise<T>): Promise<T> {
+    const { hosts, hostRetryMs } = this.#context;
     try {
-      return await work(source);
+      return await work(new HostSource(await hosts.client(row.host_id), row.vm_id, hostRetryMs));
     } catch (error) {
       const now = isNotFound(error) ? await this.#settled(row.uid, signal) : undefined;
       // Destroyed, or archived, while we looked.
@@ -115,3 +118,14 @@ export class ExecReads {
     }
   }
 }
+
+function notThere(): never {
+  throw new AppError('not_found', 'nothing of it is left');
+}
+
+const unlessFound =
+  <T>(next: () => Promise<T>) =>
+  (error: unknown): Promise<T> => {
+    if (isNotFound(error)) return next();
+    throw error;
+  };

@@ -1,12 +1,11 @@
-/** Environments that are gone and whose execs can still be read. */
-import { sql } from 'kysely';
+/** Environments that are gone, and the execs of them that can still be read. */
 import { now, type Queryable } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 
 /** Of one id, that are looked through. */
 const MAX_GONE = 50;
 
-/** Newest first. Of a failed one the host may still have what it wrote. */
+/** Newest first; those of runs keep their logs elsewhere. Of a failed one the host may still have what it wrote. */
 export function goneEnvironments(db: Queryable, tenantId: string, id: string): Promise<EnvironmentRow[]> {
   return db
     .selectFrom('environments')
@@ -15,7 +14,6 @@ export function goneEnvironments(db: Queryable, tenantId: string, id: string): P
     .where('id', '=', id)
     .where('gone_at', 'is not', null)
     .where('run_id', 'is', null)
-    .where(sql<boolean>`(archive_until is null or archive_until > now())`)
     .orderBy('gone_at', 'desc')
     .limit(MAX_GONE)
     .execute();
