@@ -8,6 +8,7 @@ import (
 
 	"fuse/guest/internal/fault"
 	"fuse/guest/internal/paths"
+	"fuse/guest/internal/tree"
 )
 
 // inside cleans a name of an archive, which must stay below the top: "." is the top itself.
@@ -35,29 +36,15 @@ func refusedEntry(entry, format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, "entry %q of the archive: %s", shown, problem).With("field", "body").With("path", shown)
 }
 
-// openBeneath resolves a name below a directory; it fails with EXDEV when a symlink on the way, or `..` by a rename, leads out.
-func openBeneath(root int, name string, flags uint64) (int, error) {
-	for range 100 {
-		fd, err := unix.Openat2(root, name, &unix.OpenHow{
-			Flags:   flags | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
-		})
-		if err != unix.EAGAIN && err != unix.EINTR { // EAGAIN: a rename on the way, at this moment
-			return fd, err
-		}
-	}
-	return -1, unix.EAGAIN
-}
-
 // open gives the directory that an entry's name is in, made where it is missing.
 func (x *extraction) open(name, entry string) (dir int, base string, err error) {
 	parent, base := path.Dir(name), path.Base(name)
 	if x.parent >= 0 && x.parentName == parent {
 		return x.parent, base, nil
 	}
-	dir, err = openBeneath(x.root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
+	dir, err = tree.OpenBeneath(x.root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.ENOENT {
-		dir, err = x.make(parent, entry)
+		dir, err = x.make(parent)
 	}
 	if err != nil {
 		return -1, "", leaving(entry, err)
@@ -75,27 +62,10 @@ func (x *extraction) forget() {
 }
 
 // make makes a directory of the archive that has no entry before its files, and those above it.
-func (x *extraction) make(name, entry string) (int, error) {
-	at, err := openBeneath(x.root, ".", unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return -1, err
-	}
-	done := ""
-	for part := range strings.SplitSeq(name, "/") {
-		done = path.Join(done, part)
-		err := unix.Mkdirat(at, part, 0o755)
-		if err == nil {
-			err = unix.Fchownat(at, part, max(x.to.UID, 0), max(x.to.GID, 0), unix.AT_SYMLINK_NOFOLLOW)
-		}
-		unix.Close(at)
-		if err != nil && err != unix.EEXIST {
-			return -1, err
-		}
-		if at, err = openBeneath(x.root, done, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
-			return -1, err
-		}
-	}
-	return at, nil
+func (x *extraction) make(name string) (int, error) {
+	return tree.MakeBeneath(x.root, name, func(dir int, part, _ string) error {
+		return unix.Fchownat(dir, part, max(x.to.UID, 0), max(x.to.GID, 0), unix.AT_SYMLINK_NOFOLLOW)
+	})
 }
 
 func leaving(entry string, err error) error {

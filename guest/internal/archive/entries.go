@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fuse/guest/internal/paths"
+	"fuse/guest/internal/tree"
 )
 
 const (
@@ -127,7 +128,7 @@ func (x *extraction) directory(h *tar.Header, name string) error {
 	if err != nil && err != unix.EEXIST {
 		return err
 	}
-	made, err := openBeneath(x.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	made, err := tree.OpenBeneath(x.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return leaving(h.Name, err)
 	}
@@ -204,7 +205,7 @@ func (x *extraction) hardLink(h *tar.Header, name string) error {
 	if err != nil {
 		return err
 	}
-	source, err := openBeneath(x.root, path.Dir(target), unix.O_PATH|unix.O_DIRECTORY)
+	source, err := tree.OpenBeneath(x.root, path.Dir(target), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return leaving(h.Name, err)
 	}

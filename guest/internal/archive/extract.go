@@ -203,7 +203,7 @@ func modified(h *tar.Header) unix.Timespec {
 
 func (x *extraction) setTimes() error {
 	for name, at := range x.times {
-		dir, err := openBeneath(x.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		dir, err := tree.OpenBeneath(x.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			continue // replaced by a later entry, or removed
 		}

@@ -3,7 +3,10 @@ package server
 import (
 	"context"
 
+	"fuse/guest/internal/edit"
+	"fuse/guest/internal/patch"
 	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/search"
 )
 
 var fileOperations = map[string]operation{
@@ -36,5 +39,14 @@ var fileOperations = map[string]operation{
 	}),
 	"glob": takes(func(a *Agent, ctx context.Context, r protocol.FileGlobRequest) (protocol.Listing, error) {
 		return a.Files.Glob(ctx, r)
+	}),
+	"search": takes(func(_ *Agent, ctx context.Context, r protocol.SearchRequest) (protocol.SearchResult, error) {
+		return search.Find(ctx, r)
+	}),
+	"edit": takes(func(_ *Agent, _ context.Context, r protocol.EditRequest) (protocol.EditResult, error) {
+		return edit.Apply(r)
+	}),
+	"patch": takes(func(_ *Agent, ctx context.Context, r protocol.PatchRequest) (protocol.PatchResult, error) {
+		return patch.Apply(ctx, r)
 	}),
 }

@@ -91,6 +91,7 @@ func (a *Agent) routes() http.Handler {
 	handle("PUT /v1/files", a.putFile)
 	handle("GET /v1/files", a.getFile)
 	handle("POST /v1/files/{operation}", a.fileOperation)
+	handle("GET /v1/watch", a.watch)
 	handle("GET /v1/tar", a.getTar)
 	handle("PUT /v1/tar", a.putTar)
 	handle("POST /v1/glob", a.glob)
