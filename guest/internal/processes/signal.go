@@ -31,7 +31,7 @@ func SignalAll(find func() []int, signal unix.Signal) {
 func hold(find func() []int, held map[int]int) []int {
 	opened := map[int]int{}
 	for _, pid := range find() {
-		if _, known := held[pid]; known {
+		if held[pid] != 0 || opened[pid] != 0 { // a cgroup may name one twice
 			continue
 		}
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
