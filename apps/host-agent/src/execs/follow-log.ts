@@ -73,9 +73,11 @@ export async function* followLog(exec: FollowedExec, from: number, options: Foll
       } else if (exec.detached) {
         throw new AppError('unavailable', 'the host agent is stopping');
       } else {
+        const waitedFromMs = performance.now();
         await exec.changes.wait({ signal, ...(heartbeat ? { timeoutMs: heartbeatMs } : {}) });
+        const late = heartbeat && performance.now() - waitedFromMs >= heartbeatMs - 1;
         // Whoever has read everything stands at the border of a frame.
-        if (heartbeat && exec.log.end === at && exec.running && !signal.aborted) yield heartbeatFrame;
+        if (late && exec.log.end === at && exec.running && !signal.aborted) yield heartbeatFrame;
       }
     }
   } finally {

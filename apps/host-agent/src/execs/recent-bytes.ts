@@ -21,8 +21,12 @@ export class RecentBytes {
 
   /** What is kept from there on, to the end of one piece. */
   from(position: number): Uint8Array | undefined {
-    for (const { offset, bytes } of this.#pieces)
-      if (position >= offset && position < offset + bytes.length) return bytes.subarray(position - offset);
+    // Who follows closely wants the last one.
+    for (let at = this.#pieces.length - 1; at >= 0; at--) {
+      const piece = this.#pieces[at];
+      if (piece === undefined || position >= piece.offset + piece.bytes.length) return undefined;
+      if (position >= piece.offset) return piece.bytes.subarray(position - piece.offset);
+    }
     return undefined;
   }
 }

@@ -11,7 +11,7 @@ export interface HostileGuestOptions {
   directory: string;
   /** What is written first on each connection of the host; by default the greeting. HTTP/2 begins behind it. */
   greet?: (connection: number) => string | Buffer;
-  onStream?: (stream: ServerHttp2Stream, path: string) => void;
+  onStream?: (stream: ServerHttp2Stream, path: string, method: string) => void;
 }
 
 export class HostileGuest implements AsyncDisposable {
@@ -46,7 +46,7 @@ export class HostileGuest implements AsyncDisposable {
     http2.on('sessionError', () => {});
     http2.on('stream', (stream, headers) => {
       stream.on('error', () => {});
-      onStream?.(stream, String(headers[':path']));
+      onStream?.(stream, String(headers[':path']), String(headers[':method']));
     });
     const server = createServer();
     const guest = new HostileGuest(server, directory);
