@@ -28,8 +28,9 @@ func startFailure(c command, err error) error {
 		return execFailed(program, "not a program this machine can run (a script needs a #! line)")
 	case errors.Is(err, unix.E2BIG):
 		return execFailed(program, "arguments and environment are too long")
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		return fault.New(fault.Unavailable, "cannot start %q: the machine is out of processes, descriptors or memory", clip(program))
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE),
+		errors.Is(err, unix.ENOSPC):
+		return fault.New(fault.Unavailable, "cannot start %q: the machine is out of processes, descriptors, terminals or memory", clip(program))
 	default:
 		return execFailed(program, "%v", reason(err))
 	}
