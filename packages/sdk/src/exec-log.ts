@@ -7,6 +7,7 @@ import { z } from 'zod';
 import { CutStreamError, FuseConnectionError, FuseError, FuseExecLostError } from './errors.ts';
 import { type ExecRef, execPath, getExec } from './exec-calls.ts';
 import { persist } from './persist.ts';
+import { isPassing } from './retry.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { STALL_MS, within } from './sleep.ts';
 import type { Transport } from './transport.ts';
@@ -62,26 +63,20 @@ export function execLog(
       signal,
     });
 
-  async function* connection(signal: AbortSignal): AsyncGenerator<ExecLogItem, boolean> {
-    const response = begun ?? (await within(stallMs, open(signal)));
-    begun = undefined;
+  /** Frames of one connection; true when the last one was the exit. */
+  async function* framesAsItems(response: Response, signal: AbortSignal): AsyncGenerator<ExecLogItem, boolean> {
     if (response.body === null) throw new FuseError('a log without a body');
     const beginsAt = Number(response.headers.get('fuse-log-offset') ?? next ?? Number.NaN);
     if (!Number.isSafeInteger(beginsAt)) throw new FuseError('a log that does not say where it begins');
-    let at = beginsAt;
     next ??= beginsAt;
+    let at = beginsAt;
     for await (const { type, payload } of framesOf(response.body, stallMs, signal)) {
       if (type === frameType.heartbeat || type === frameType.open) continue;
-      if (type === frameType.gap) {
-        const { to } = parsePayload(LogGap, payload);
-        at = to;
-        continue;
-      }
-      const end = at + FRAME_HEADER_BYTES + payload.length;
-      if (at > next) {
-        const gap = { from: next, to: at };
-        next = at;
-        yield { type: 'gap', ...gap, next: at };
+      const end = type === frameType.gap ? parsePayload(LogGap, payload).to : at + FRAME_HEADER_BYTES + payload.length;
+      const from = type === frameType.gap ? end : at;
+      if (from > next) {
+        yield { type: 'gap', from: next, to: from, next: from };
+        next = from;
       }
       at = end;
       if (end <= next) continue;
@@ -93,17 +88,33 @@ export function execLog(
         return true;
       }
     }
-    if (at > next) {
-      const gap = { from: next, to: at };
-      next = at;
-      yield { type: 'gap', ...gap, next: at };
+    return false;
+  }
+
+  async function* connection(signal: AbortSignal): AsyncGenerator<ExecLogItem, boolean> {
+    const response = begun ?? (await within(stallMs, open(signal)));
+    begun = undefined;
+    let cut: unknown;
+    try {
+      if (yield* framesAsItems(response, signal)) return true;
+      if (!follow) return true;
+    } catch (error) {
+      if (signal.aborted || (error instanceof FuseError && !isPassing(error))) throw error;
+      cut = error;
     }
-    if (!follow) return true;
+    // Cut, which is also how the log of a lost exec ends.
     const now = await getExec(transport, exec, { signal });
-    if (now.state === 'lost') throw new FuseExecLostError(exec.execId, now.error ?? 'its VM was lost');
-    if (now.exit === undefined || now.log_end > next) return false;
-    yield { type: 'exit', exit: now.exit, next };
-    return true;
+    const isWhole = next !== undefined && now.log_end <= next;
+    if (now.state === 'lost' && isWhole) {
+      if (!follow) return true;
+      throw new FuseExecLostError(exec.execId, now.error ?? 'its VM was lost');
+    }
+    if (cut === undefined && now.exit !== undefined && isWhole) {
+      yield { type: 'exit', exit: now.exit, next: now.log_end };
+      return true;
+    }
+    if (cut !== undefined) throw cut;
+    return false;
   }
 
   return persist(connection, {

@@ -142,9 +142,13 @@ describe('spawn', () => {
     const { server, environments } = await inside();
     await using _ = server;
     const process = await environments.spawn('e', { cmd: ['x'] });
+    server.exec(process.id).write('stdout', bytes('before'));
     server.exec(process.id).lose('the VM died');
     await expect(process.exit).rejects.toMatchObject({ name: 'FuseExecLostError', reason: 'the VM died' });
     await expect(textOf(process.stdout)).rejects.toBeInstanceOf(FuseExecLostError);
+    const log: string[] = [];
+    for await (const { type } of environments.execs.log('e', process.id)) log.push(type);
+    expect(log).toEqual(['stdout']);
     const another = await environments.spawn('e', { cmd: ['x'] }, { patienceMs: 100 });
     await server[Symbol.asyncDispose]();
     await expect(another.exit).rejects.toBeInstanceOf(CutStreamError);

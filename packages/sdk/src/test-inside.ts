@@ -242,6 +242,7 @@ export class TestInside implements AsyncDisposable {
       at = exec.log.length;
       if (!(await this.#send(response, whole))) return;
       if (this.script.heartbeats) response.write(encodeFrame(frameType.heartbeat, new Uint8Array()));
+      if (exec.lost !== undefined) return void response.socket?.destroySoon();
       if (exec.isOver || query.get('follow') !== '1') break;
       await exec.changed();
     }
