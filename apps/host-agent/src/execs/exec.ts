@@ -199,7 +199,13 @@ export class Exec {
     await this.started;
     const stdin = await this.#input.status(signal);
     const { terminal } = this;
-    return { exec_id: this.#record.id, offset, ...stdin, ...(terminal === undefined ? {} : { tty: terminal.size }) };
+    return {
+      exec_id: this.#record.id,
+      offset,
+      log_end: this.view().log_bytes,
+      ...stdin,
+      ...(terminal === undefined ? {} : { tty: terminal.size }),
+    };
   }
 
   /** Aborts when the VM stops running: whoever is connected has to come again. */
