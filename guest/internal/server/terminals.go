@@ -25,14 +25,20 @@ func (a *Agent) writeStdin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	control := http.NewResponseController(w)
+	called := make(chan struct{})
 	cancel := found.OnStdinClosed(func() {
+		defer close(called)
 		deadline := time.Unix(1, 0)
 		if at >= 0 {
 			deadline = time.Now().Add(repeatWait)
 		}
 		_ = control.SetReadDeadline(deadline)
 	})
-	defer cancel()
+	defer func() {
+		if !cancel() {
+			<-called // the writer of a request that is over is another's
+		}
+	}()
 	taken, err := found.TakeStdin(r.Context(), r.Body, at, end)
 	if err != nil {
 		return err
