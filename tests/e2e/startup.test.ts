@@ -25,7 +25,7 @@ const create = (task_id: string, more: Omit<CreateEnvironment, 'task_id'>) =>
 const run = async (id: string, shell: string) => (await stack.client.environments.exec(id, { shell })).stdout;
 const healthOf = async (id: string) => (await stack.client.environments.get(id)).health?.state;
 const untilHealth = (id: string, state: string) =>
-  expect.poll(() => healthOf(id), { timeout: 60_000, interval: 250 }).toBe(state);
+  expect.poll(() => healthOf(id), { timeout: 90_000, interval: 250 }).toBe(state);
 
 /** To the first that is `last`, or to the end of the environment. */
 async function eventsTo(id: string, last: (event: EnvironmentEvent) => boolean): Promise<EnvironmentEvent[]> {
@@ -40,14 +40,14 @@ async function eventsTo(id: string, last: (event: EnvironmentEvent) => boolean):
 // As people write it: a server in the background, noisy, that outlives the script.
 const SERVE = 'mkdir site && cp page.html site/ && cd site && python3 -m http.server 8000 & echo "serves $WHO"';
 
-describe('a create with a startup', { timeout: 180_000 }, () => {
+describe('a create with a startup', { timeout: 300_000 }, () => {
   it('has its files and variables, leaves a server running, and is watched', async () => {
     const made = await create('web', {
       env: { WHO: 'everybody' },
       files: { '/workspace/page.html': base64('<p>hello'), '/opt/a/b/c.bin': 'AP8K' },
       startup_script: SERVE,
       expose: [{ port: 8_000, as: 'web' }],
-      healthcheck: { http: { port: 8_000, path: '/page.html' }, interval_seconds: 1, retries: 2 },
+      healthcheck: { http: { port: 8_000, path: '/page.html' }, interval_seconds: 3, timeout_seconds: 3, retries: 2 },
     });
     expect(made.state).toBe('running');
     expect(made.endpoints).toEqual([
@@ -71,7 +71,7 @@ describe('a create with a startup', { timeout: 180_000 }, () => {
     await stack.client.environments.destroy(fork.id);
 
     const told = eventsTo(made.id, ({ health }) => health?.state === 'failing');
-    await run(made.id, 'pkill -f http.server || kill $(pgrep -f http.server)');
+    await run(made.id, "pkill -f '[h]ttp.server'");
     await untilHealth(made.id, 'failing');
     const events = await told;
     expect(events.every(({ state }) => state === 'running')).toBe(true);
@@ -201,7 +201,7 @@ describe('a create with a startup', { timeout: 180_000 }, () => {
   });
 });
 
-describe('fuse environment create', { timeout: 180_000 }, () => {
+describe('fuse environment create', { timeout: 300_000 }, () => {
   it('takes files, a script from a file, a healthcheck and ports, and shows the script’s output with --follow', async () => {
     await writeFile(join(directory, 'page.html'), '<p>from here');
     await writeFile(join(directory, 'setup.sh'), `set -e\necho to-stderr >&2\n${SERVE}\n`);
