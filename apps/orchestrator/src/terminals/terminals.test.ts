@@ -1,5 +1,6 @@
 import { type ExecOpened, encodeFrame, frameType } from '@fuse/contract';
 import { FrameClient, rawExchange, upgradeHead } from '@fuse/testing';
+import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
 
@@ -76,6 +77,45 @@ describe('a raw attach', () => {
     client.sendBytes(head);
     expect((await client.ended).code).toBe(-1);
     await expect.poll(() => exec?.status.state, { timeout: 5_000 }).toBe('exited');
+  });
+
+  it('lives through noise: any bytes, cut anywhere', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.uint8Array({ minLength: 1, maxLength: 300 }), { minLength: 1 }), async (noise) => {
+        const client = await raw('cmd=cat', noise[0]);
+        const exec = execsOf().at(-1);
+        for (const bytes of noise.slice(1)) client.sendBytes(bytes);
+        client.leave();
+        await client.ended;
+        await expect.poll(() => exec?.status.state, { timeout: 5_000 }).toBe('exited');
+      }),
+      { numRuns: 40 },
+    );
+    expect((await scene.call('GET', `/v1/environments/${id}`)).status).toBe(200);
+  });
+
+  it('takes frames of any size in any pieces, and gives the same bytes back', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.uint8Array({ maxLength: 3_000 }), { minLength: 1, maxLength: 30 }),
+        fc.array(fc.integer({ min: 1, max: 5_000 }), { minLength: 1 }),
+        async (payloads, cuts) => {
+          const all = Buffer.concat(payloads);
+          const frames = Buffer.concat(payloads.map((payload) => encodeFrame(frameType.stdin, payload)));
+          const client = await raw(`cmd=head&cmd=-c&cmd=${all.length}`);
+          for (let at = 0, turn = 0; at < frames.length; turn += 1) {
+            const size = cuts[turn % cuts.length] ?? 1;
+            client.sendBytes(frames.subarray(at, at + size));
+            at += size;
+            if (turn % 3 === 0) await new Promise((resolve) => setImmediate(resolve));
+          }
+          await client.ended;
+          expect(Buffer.from(client.output, 'latin1').equals(all)).toBe(true);
+          expect(client.json(frameType.exit)).toEqual({ exit_code: 0 });
+        },
+      ),
+      { numRuns: 30 },
+    );
   });
 
   it('ignores sizes that are none and takes the largest', async () => {
