@@ -50,8 +50,8 @@ func (x *extraction) file(h *tar.Header, name string, body io.Reader) error {
 		if err := x.fill(file, h.Size, body); err != nil {
 			return err
 		}
-		uid, gid := x.owner(h)
-		if err := unix.Fchown(file, uid, gid); err != nil {
+		// Owner before mode: a change of owner clears setuid bits.
+		if err := x.give(file, h); err != nil {
 			return err
 		}
 		if err := unix.Fchmod(file, uint32(h.Mode)&0o7777); err != nil {
@@ -66,9 +66,22 @@ func (x *extraction) file(h *tar.Header, name string, body io.Reader) error {
 	return err
 }
 
+// give sets a file's owner, if it is not whose it was made as already: each change is dear on an overlay under emulation.
+func (x *extraction) give(file int, h *tar.Header) error {
+	uid, gid := x.owner(h)
+	var info unix.Stat_t
+	if err := unix.Fstat(file, &info); err != nil {
+		return err
+	}
+	if int(info.Uid) == uid && int(info.Gid) == gid {
+		return nil
+	}
+	return unix.Fchown(file, uid, gid)
+}
+
 // fill writes an entry's bytes, and nothing for long runs of zeros.
 func (x *extraction) fill(file int, size int64, body io.Reader) error {
-	at := int64(0)
+	at, written := int64(0), int64(0)
 	for at < size {
 		if err := x.ctx.Err(); err != nil {
 			return err
@@ -80,15 +93,21 @@ func (x *extraction) fill(file int, size int64, body io.Reader) error {
 			}
 			return broken(x.ctx, err)
 		}
-		if err := writeData(file, x.buffer[:n], at); err != nil {
+		reached, err := writeData(file, x.buffer[:n], at)
+		if err != nil {
 			return err
 		}
+		written = max(written, reached)
 		at += int64(n)
+	}
+	if written == size {
+		return nil
 	}
 	return unix.Ftruncate(file, size)
 }
 
-func writeData(file int, data []byte, at int64) error {
+// writeData tells where the last byte that it wrote ends.
+func writeData(file int, data []byte, at int64) (written int64, err error) {
 	for len(data) > 0 {
 		piece := data[:min(len(data), len(zeros))]
 		if len(piece) == len(zeros) && bytes.Equal(piece, zeros[:]) {
@@ -110,13 +129,14 @@ func writeData(file int, data []byte, at int64) error {
 				continue
 			}
 			if err != nil {
-				return err
+				return written, err
 			}
 			done += n
 		}
 		data, at = data[end:], at+int64(end)
+		written = at
 	}
-	return nil
+	return written, nil
 }
 
 func (x *extraction) directory(h *tar.Header, name string) error {

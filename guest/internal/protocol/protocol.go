@@ -144,7 +144,7 @@ type HealthcheckState struct {
 
 type FileWritten struct {
 	SizeBytes int64  `json:"size_bytes"`
-	SHA256    string `json:"sha256"`
+	SHA256    string `json:"sha256,omitempty"` // absent when it was not to be made
 }
 
 type GlobRequest struct {

@@ -9,6 +9,8 @@ func Rehearse() {
 		&Health{}, &Identity{}, &IdentityConfirmed{}, &ExecSpec{}, &ExecExit{}, &ExecStatus{}, &ExecList{}, &FileWritten{}, &GlobRequest{},
 		&GlobResult{}, &Freeze{}, &ErrorBody{}, &ExecStdin{}, &TerminalSize{}, &Signal{},
 		&ProcessList{},
+		&FileInfo{}, &StatRequest{}, &ListRequest{}, &Listing{}, &MkdirRequest{}, &TransferRequest{}, &RemoveRequest{}, &Removed{}, &SymlinkRequest{}, &ChmodRequest{},
+		&ChownRequest{}, &FileGlobRequest{}, &SearchRequest{}, &SearchResult{}, &EditRequest{}, &EditResult{}, &PatchRequest{}, &PatchResult{}, &WatchEvent{}, &TarIn{},
 	} {
 		text, err := json.Marshal(body)
 		if err == nil {

@@ -57,6 +57,9 @@ func (a *Agent) targetOf(values url.Values) (files.Target, error) {
 	if target.SHA256 != "" && !validSHA256.MatchString(target.SHA256) {
 		return target, fault.New(fault.InvalidArgument, "sha256 must be 64 lower-case hex digits").With("field", "sha256")
 	}
+	if target.Unhashed = flag(values, "unhashed"); target.Unhashed && target.SHA256 != "" {
+		return target, fault.New(fault.InvalidArgument, "either sha256 or unhashed").With("field", "unhashed")
+	}
 	uid, gid, err := a.ownerOf(values)
 	if err != nil {
 		return target, err

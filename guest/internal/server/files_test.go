@@ -210,12 +210,15 @@ func TestUploadsReplaceAsAsked(t *testing.T) {
 	if got := look("/x/y"); got != "file 0644 0 0 fresh" {
 		t.Error(got)
 	}
+	if _, answer := g.do("PUT", at("/v1/files", root+"/x/y", "unhashed=1"), strings.NewReader("12345")); string(answer) != `{"size_bytes":5}` {
+		t.Errorf("%s", answer)
+	}
 	os.Symlink("loop", root+"/loop")
 	g.refused(fault.Conflict, "PUT", at("/v1/files", root+"/loop", "keep=1"), strings.NewReader("x"))
 	if known := g.refused(fault.Conflict, "PUT", at("/v1/files", root+"/x"), strings.NewReader("x")); known.Details["reason"] != "is_a_directory" {
 		t.Errorf("%+v", known)
 	}
-	for _, query := range []string{"user=nobody-here", "user=daemon&uid=1", "mode=99", "mode=77777", "uid=-1", "gid=4294967295", "sha256=x"} {
+	for _, query := range []string{"user=nobody-here", "user=daemon&uid=1", "mode=99", "mode=77777", "uid=-1", "gid=4294967295", "sha256=x", "unhashed=1&sha256=" + strings.Repeat("0", 64)} {
 		g.refused(fault.InvalidArgument, "PUT", at("/v1/files", root+"/y", query), strings.NewReader("x"))
 	}
 	if left, _ := filepath.Glob(root + "/.fuse-*"); left != nil {

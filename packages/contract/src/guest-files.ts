@@ -12,7 +12,7 @@
  *   PUT  /v1/environments/{id}/tar?path=&uid=&gid=&user=  a tar -> 200 TarIn: extracted below the directory, which is made. Absolute names, `..`, links that
  *                                                        leave it, and devices are 400; what was extracted before stays and is counted in details
  * Errors: 400 invalid_argument, 404 not_found, 409 conflict with details.reason: exists, not_a_directory, is_a_directory, not_a_regular_file, not_empty,
- * no_match, ambiguous, stale_patch, changed, too_large; 413 payload_too_large; 507-like "no space" is 409 details.reason=no_space. details.path names the file.
+ * no_match, ambiguous, stale_patch, changed, too_large, not_text; 413 payload_too_large; 507-like "no space" is 409 details.reason=no_space. details.path names the file.
  */
 import { z } from 'zod';
 import { UserName } from './exec.ts';
@@ -170,7 +170,7 @@ export const fileOperations = {
       files_skipped: z.number().int(),
     }),
   },
-  /** Of a UTF-8 text file of at most 16 MiB. 409 no_match, or ambiguous (details.matches, details.lines), with the edit's number in details.edit. */
+  /** Of a UTF-8 text file of at most 16 MiB. 409 no_match, or ambiguous (details.matches, details.lines), with the edit's number, from 1, in details.edit. */
   edit: {
     request: z.object({
       path: AnyGuestPath,
@@ -183,7 +183,7 @@ export const fileOperations = {
   /**
    * A unified diff (of one or several files, `--- a/x +++ b/x`, /dev/null for made and removed ones, git's renames refused), paths relative to `cwd` with
    * `strip` leading parts taken off (default 1). All hunks of all files apply, at their line or as near to it as their context is found exactly, or nothing is
-   * changed: 409 stale_patch with details.path, details.hunk, details.expected and details.found.
+   * changed: 409 stale_patch with details.path, details.hunk (from 1), details.expected and details.found.
    */
   patch: {
     request: z.object({

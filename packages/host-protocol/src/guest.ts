@@ -40,6 +40,7 @@
  *   PUT    /v1/files?path=&mode=&uid=&gid=&sha256=   body: bytes -> 201 GuestFileWritten. Temporary file, then rename; parents are made.
  *          With sha256 (hex) a mismatch is 400 and leaves nothing. `user=` is an account's name, instead of uid and gid; `exclusive=1`: 409 exists when it is there;
  *          `keep=1`: what mode and owner do not say is that of the file that is replaced; the last part of the path, when it is a symlink, is followed then.
+ *          `unhashed=1`, without sha256: the guest makes no sum, which under emulation costs more than all the rest, and the answer is GuestFileTaken.
  *   GET    /v1/files?path=&start=N&end=M -> 200 bytes [start, end), `content-length` set, regular files only; 404, 409 (not a regular file). Headers
  *          file-size (all of it), file-mode (octal), file-uid, file-gid, file-modified-ms. Opened O_NOFOLLOW unless `follow=1`; start over its size is 400 details.size.
  *   HEAD   /v1/files?path=&follow=1      -> the same without a body
@@ -172,6 +173,10 @@ export const GuestHealthcheck = Health.omit({ since: true }).extend({
 export type GuestHealthcheck = z.infer<typeof GuestHealthcheck>;
 
 export type GuestExecStatus = z.infer<typeof GuestExecStatus>;
+
+/** Of an upload with `unhashed=1`: who sends it makes the sum. */
+export const GuestFileTaken = z.object({ size_bytes: z.number().int().nonnegative() });
+export type GuestFileTaken = z.infer<typeof GuestFileTaken>;
 
 export const GuestFileWritten = z.object({ size_bytes: z.number().int().nonnegative(), sha256: z.string().length(64) });
 export type GuestFileWritten = z.infer<typeof GuestFileWritten>;
