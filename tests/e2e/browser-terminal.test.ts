@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { extname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Browser, chromium, type Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LocalStack } from './support/local-stack.ts';
 
 const project = fileURLToPath(new URL('../../', import.meta.url));
@@ -112,12 +112,10 @@ describe.skipIf(noBrowser !== undefined)('a terminal in a browser', () => {
   const screenText = () => page.evaluate('globalThis.screenText?.() ?? ""') as Promise<string>;
 
   async function shows(wanted: string | RegExp): Promise<void> {
-    await expect
-      .poll(async () => (problems.length > 0 ? problems.join('\n') : await screenText()), {
-        timeout: 30_000,
-        interval: 50,
-      })
-      .toMatch(wanted);
+    await vi.waitFor(
+      async () => expect(problems.length > 0 ? problems.join('\n') : await screenText()).toMatch(wanted),
+      { timeout: 30_000, interval: 50 },
+    );
   }
 
   async function line(text: string): Promise<void> {
@@ -126,32 +124,37 @@ describe.skipIf(noBrowser !== undefined)('a terminal in a browser', () => {
   }
 
   test('what is typed is run, and comes back in its colours', async () => {
-    await line("mark=kept; hostname; stty size; printf '\\033[38;5;208morange\\033[0m 漢字 é 🚀\\n'");
-    await shows(`${id}\n24 80\norange 漢字 é 🚀`);
+    await line("PS1='guest> '; mark=kept; clear; stty size");
+    await shows(/^24 80\nguest> *$/m);
+    await line("printf '\\033[38;5;208morange\\033[0m 漢字 é 🚀\\n'");
+    await shows(/^orange 漢字 é 🚀\nguest> *$/m);
     expect(await page.evaluate('globalThis.colourOf("orange 漢")')).toBe(208);
   });
 
   test('vim, Ctrl-C and a new size', async () => {
     await page.evaluate('globalThis.terminal.resize(100, 30)');
     await line('clear; stty size');
-    await shows('30 100');
+    await shows(/^30 100\nguest> *$/m);
     await line('vim /workspace/from-browser');
     await shows('"/workspace/from-browser"');
     await page.keyboard.type('ifrom a browser');
+    await shows(/^from a browser/m);
     await page.keyboard.press('Escape');
     await line(':wq');
+    await shows(/^guest> *$/m);
     await line('clear; cat /workspace/from-browser; sleep 600');
-    await shows('from a browser');
+    await shows(/^from a browser$/m);
     await page.keyboard.press('Control+c');
+    await shows(/\^C\nguest> *$/m);
     await line('echo "ended with $?"');
     await shows('ended with 130');
   });
 
   test('after a reload it is the same shell, at the page’s size, with its scrollback', async () => {
     await page.reload();
-    await shows('from a browser');
+    await shows(/^ended with 130\nguest> *$/m);
     await line('clear; echo "$mark"; stty size');
-    await shows('kept\n24 80');
+    await shows(/^kept\n24 80\nguest> *$/m);
   });
 
   test('its end is the page’s to know', async () => {

@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { addGlobalOptions, type Cli } from './cli.ts';
 import { addConnectCommand } from './commands/connect.ts';
 import { addContextCommands } from './commands/context/group.ts';
+import { addCpCommand } from './commands/cp.ts';
 import { addDoctorCommand } from './commands/doctor.ts';
 import { addEnvironmentCommands } from './commands/environment/group.ts';
 import { addImageCommands } from './commands/image-list.ts';
@@ -44,6 +45,7 @@ export function createProgram(cli: Cli): Command {
   addRunCommand(program, cli);
   addRunsCommands(program, cli);
   addEnvironmentCommands(program, cli);
+  addCpCommand(program, cli);
   addPortForwardCommand(program, cli);
   addSnapshotCommands(program, cli);
   addImageCommands(program, cli);

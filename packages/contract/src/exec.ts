@@ -169,6 +169,8 @@ export const ExecOpened = z.object({
   exec_id: z.string(),
   /** Of the log, where the frames that follow begin. */
   offset: z.number().int(),
+  /** Where the log ended then: what comes before it was written before, and is shown again. */
+  log_end: z.number().int().optional(),
   /** What it has of its stdin: a caller that reconnects goes on there. */
   stdin_bytes: z.number().int(),
   stdin_closed: z.boolean(),

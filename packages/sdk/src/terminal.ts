@@ -17,6 +17,7 @@ import { withRetries } from './retry.ts';
 import type { CallOptions } from './run-outputs.ts';
 import { STALL_MS } from './sleep.ts';
 import { connectTerminal, type TerminalConnection, type TerminalRequest } from './terminal-connection.ts';
+import { QueryFilter } from './terminal-queries.ts';
 import type { Transport } from './transport.ts';
 
 const PIECE_BYTES = 65_536;
@@ -59,7 +60,10 @@ export type TerminalExit = z.infer<typeof TerminalExit>;
 export class Terminal implements AsyncDisposable {
   readonly session: string;
   readonly environmentId: string;
-  /** Its end is the session's, or that of `close`. It fails when the session is lost. */
+  /**
+   * Its end is the session's, or that of `close`. It fails when the session is lost. In the scrollback that comes first nothing asks the terminal a question: those were
+   * answered long ago.
+   */
   readonly output: ReadableStream<Uint8Array>;
   /** Known once `output` has been read to its end. */
   readonly exit: Promise<TerminalExit>;
@@ -70,6 +74,9 @@ export class Terminal implements AsyncDisposable {
   /** Undefined while it is being made again. */
   #connection: TerminalConnection | undefined;
   #next: number;
+  /** Up to here it is scrollback. */
+  readonly #replayEnd: number;
+  readonly #queries = new QueryFilter();
   #onConnected: (() => void) | undefined;
   #lastSent: Promise<void> = Promise.resolve();
   #resolveExit!: (exit: TerminalExit) => void; // both by the promise's constructor
@@ -82,6 +89,7 @@ export class Terminal implements AsyncDisposable {
     this.#closing = start.closing;
     this.#connection = start.first;
     this.#next = start.first.opened.offset;
+    this.#replayEnd = start.first.opened.log_end ?? this.#next;
     this.session = start.request.session;
     this.environmentId = start.request.environmentId;
     this.exit = new Promise((resolve, reject) => {
@@ -205,7 +213,7 @@ export class Terminal implements AsyncDisposable {
         at = end;
         if (end <= this.#next) continue;
         this.#next = end;
-        if (type === frameType.stdout || type === frameType.stderr) yield payload;
+        if (type === frameType.stdout || type === frameType.stderr) yield* this.#shown(payload, end);
         else if (type === frameType.exit) {
           ended = true;
           this.#resolveExit(parsePayload(TerminalExit, payload));
@@ -218,6 +226,17 @@ export class Terminal implements AsyncDisposable {
       if (!ended && !signal.aborted) this.#options.onConnection?.('lost');
     }
     return false;
+  }
+
+  *#shown(payload: Uint8Array, end: number): Generator<Uint8Array> {
+    if (end > this.#replayEnd) {
+      const held = this.#queries.end();
+      if (held.length > 0) yield held;
+      yield payload;
+      return;
+    }
+    const shown = this.#queries.push(payload);
+    if (shown.length > 0) yield shown;
   }
 
   async #reconnect(signal: AbortSignal): Promise<TerminalConnection> {

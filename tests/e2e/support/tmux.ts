@@ -34,13 +34,10 @@ export class Tmux implements AsyncDisposable {
     this.#socket = join(directory, 'socket');
   }
 
-  /** A plain `sh` in a terminal of this size, with a prompt that says its last exit code. */
+  /** A plain `sh` in a terminal of this size. */
   static async start({ rows, cols, env, cwd }: TmuxOptions): Promise<Tmux> {
     const terminal = new Tmux(await mkdtemp(join(tmpdir(), 'fuse-tmux-')));
-    const variables = Object.entries({ ...env, PS1: 'local:$?> ', ENV: '' }).flatMap(([name, value]) => [
-      '-e',
-      `${name}=${value}`,
-    ]);
+    const variables = Object.entries({ ...env, ENV: '' }).flatMap(([name, value]) => ['-e', `${name}=${value}`]);
     await terminal.#tmux(
       '-f',
       '/dev/null',

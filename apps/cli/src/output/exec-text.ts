@@ -10,7 +10,7 @@ export function execRow(exec: Exec, nowMs: number): string[] {
     exec.id,
     exec.state,
     exitText(exec),
-    `${formatAge(nowMs - startedMs)} ago`,
+    ago(nowMs - startedMs),
     exec.exit === undefined ? '' : formatMs(exec.exit.duration_ms),
     exec.command.join(' '),
   ];
@@ -31,7 +31,7 @@ export function sessionRow(exec: Exec, nowMs: number): string[] {
     exec.state,
     `${cols}x${rows}`,
     String(viewers),
-    `${formatAge(nowMs - Date.parse(exec.created_at))} ago`,
+    ago(nowMs - Date.parse(exec.created_at)),
     exec.command.join(' '),
   ];
 }
@@ -46,8 +46,13 @@ export function processRow(process: ProcessInfo, nowMs: number): string[] {
     process.state,
     `${process.cpu_seconds.toFixed(2)} s`,
     formatBytes(process.memory_bytes),
-    `${formatAge(nowMs - Date.parse(process.started_at))} ago`,
+    ago(nowMs - Date.parse(process.started_at)),
     process.exec_id ?? '',
     process.command.join(' '),
   ];
+}
+
+function ago(ms: number): string {
+  const age = formatAge(ms);
+  return age === 'now' ? age : `${age} ago`;
 }
