@@ -30,7 +30,7 @@ beforeAll(async () => {
   stack = await LocalStack.up();
   client = clientAt(stack.url);
   ({ id } = await client.environments.create({ task_id: 'sdk', spec: { cpus: 1, ram_mb: 256 } }));
-}, 180_000);
+});
 afterAll(() => stack?.[Symbol.asyncDispose](), 60_000);
 
 async function bytesOf(stream: ReadableStream<Uint8Array>): Promise<Buffer> {
@@ -149,16 +149,16 @@ describe('commands', () => {
     });
     const reader = process.stdout.getReader();
     expect(Buffer.from((await reader.read()).value ?? []).toString()).toBe('ready\n');
+    const sleeper = async () => {
+      const { processes } = await client.environments.processes.list(id);
+      return processes.find(({ command }) => command.join(' ') === 'sleep 987');
+    };
+    await expect.poll(sleeper, { timeout: 20_000 }).toMatchObject({ exec_id: 'loops' });
     await process.kill('SIGUSR1');
     expect(Buffer.from((await reader.read()).value ?? []).toString()).toBe('caught\n');
     process.detach();
     const execs = await client.environments.execs.list(id);
     expect(execs.find((exec) => exec.id === 'loops')).toMatchObject({ state: 'running' });
-    const sleeper = async () => {
-      const { processes } = await client.environments.processes.list(id);
-      return processes.find(({ command }) => command.join(' ') === 'sleep 987');
-    };
-    await expect.poll(sleeper).toMatchObject({ exec_id: 'loops' });
     const again = await client.environments.process(id, 'loops');
     await client.environments.execs.kill(id, 'loops');
     expect(await textOf(again.stdout)).toBe('ready\ncaught\n');
@@ -220,7 +220,9 @@ describe('files', () => {
     ]);
     expect(await files.rm('/workspace/project/src', { recursive: true })).toBe(1);
     await expect
-      .poll(() => events.some(({ type, path }) => type === 'removed' && path === '/workspace/project/src'))
+      .poll(() => events.some(({ type, path }) => type === 'removed' && path === '/workspace/project/src'), {
+        timeout: 20_000,
+      })
       .toBe(true);
     expect(events.map(({ path }) => path)).toContain('/workspace/project/src/a.txt');
     watching.abort();
