@@ -481,6 +481,19 @@ func TestADiskThatIsFullIsToldAndNothingHalfIsLeft(t *testing.T) {
 	}
 }
 
+func TestASparseFileOfAbsurdSizeIsRefused(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/f", "x")
+	os.Truncate(root+"/f", maxSparseBytes+1)
+	archive := pack(t, root+"/f")
+	if len(archive) > 10_000 {
+		t.Errorf("%d bytes", len(archive))
+	}
+	if _, err := extract(root+"/o", archive); !is(err, fault.InvalidArgument) {
+		t.Error(err)
+	}
+}
+
 func TestNothingIsLeftOpen(t *testing.T) {
 	root := t.TempDir()
 	everything(t, root+"/a")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,8 @@ const (
 	// Padding behind the end of an archive that is read and dropped; a body that goes on is cut off.
 	maxTrailingBytes = 16 << 20
 	maxFileBytes     = 1 << 44
+	// Of a sparse file a few bytes can ask for any size, and its holes are gone through as zeros.
+	maxSparseBytes = 64 << 30
 )
 
 // Destination is where an archive goes and whose its files become; -1 takes the archive's own numbers.
@@ -182,7 +185,19 @@ func (x *extraction) checkNumbers(h *tar.Header) error {
 	if h.Size < 0 || h.Size > maxFileBytes {
 		return refusedEntry(h.Name, "is larger than %d bytes", int64(maxFileBytes))
 	}
+	if h.Size > maxSparseBytes && isSparse(h) {
+		return refusedEntry(h.Name, "is a sparse file larger than %d bytes", int64(maxSparseBytes))
+	}
 	return nil
+}
+
+func isSparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
 }
 
 // owner is whose an entry becomes.
