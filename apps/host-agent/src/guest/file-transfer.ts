@@ -1,8 +1,9 @@
 /** Files in and out of a guest. */
+import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http2';
 import type { Readable } from 'node:stream';
 import { AppError } from '@fuse/contract';
-import { GuestFileWritten } from '@fuse/host-protocol';
+import { GuestFileTaken, GuestFileWritten } from '@fuse/host-protocol';
 import type { GuestChannel } from './channel.ts';
 import { readFromGuest, sendToGuest } from './transfer.ts';
 
@@ -27,16 +28,25 @@ export interface FileHead {
   modifiedMs: number;
 }
 
-/** By the protocol's own query, when the caller has one. */
-export function writeGuestFile(
+/**
+ * By the protocol's own query, when the caller has one. Without a sum to check, the sum is made here: under emulation the guest would take longer for it than for
+ * all the rest.
+ */
+export async function writeGuestFile(
   channel: GuestChannel,
   file: FileToWrite | URLSearchParams,
   body: Readable | Uint8Array,
   signal?: AbortSignal,
 ): Promise<GuestFileWritten> {
   const query = file instanceof URLSearchParams ? file : queryOf(file);
-  const call = { path: `/v1/files?${query}`, what: 'a file upload', schema: GuestFileWritten, signal };
-  return sendToGuest(channel, call, body);
+  const call = { what: 'a file upload', signal };
+  if (query.has('sha256'))
+    return sendToGuest(channel, { ...call, path: `/v1/files?${query}`, schema: GuestFileWritten }, body);
+  query.set('unhashed', '1');
+  const sum = createHash('sha256');
+  const asked = { ...call, path: `/v1/files?${query}`, schema: GuestFileTaken };
+  const { size_bytes } = await sendToGuest(channel, asked, body, (chunk) => sum.update(chunk));
+  return { size_bytes, sha256: sum.digest('hex') };
 }
 
 function queryOf(file: FileToWrite): URLSearchParams {

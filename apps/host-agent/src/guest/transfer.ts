@@ -14,11 +14,12 @@ const SEND_DEADLINE_MS = 7 * 24 * 3_600_000;
 
 type Asked = Omit<Call, 'deadlineMs' | 'method'>;
 
-/** The guest's answer once it has all of `body`, which is destroyed in the end. */
+/** The guest's answer once it has all of `body`, which is destroyed in the end. `seen` has every piece that is sent. */
 export async function sendToGuest<T extends z.ZodType>(
   channel: GuestChannel,
   asked: Asked & { schema: T },
   body: Readable | Uint8Array,
+  seen: (chunk: Uint8Array) => void = () => {},
 ): Promise<z.output<T>> {
   const call: JsonCall<T> = { ...asked, method: 'PUT', deadlineMs: SEND_DEADLINE_MS };
   if (!(body instanceof Uint8Array)) body.on('error', () => {}); // `send` tells of it
@@ -27,7 +28,7 @@ export async function sendToGuest<T extends z.ZodType>(
     const stream = openStream(session, call, inner);
     const turn = new GuestTurn(stream, call.what);
     // The guest may refuse before it has read everything: then its answer counts, not that it reads no further.
-    const sent = send(body, stream, turn);
+    const sent = send(body, stream, turn, seen);
     sent.catch(() => {});
     try {
       await Promise.all([sent, responseHead(stream, call)]);
@@ -48,9 +49,15 @@ class SourceError extends Error {
   override readonly name = 'SourceError';
 }
 
-async function send(body: Readable | Uint8Array, stream: ClientHttp2Stream, turn: GuestTurn): Promise<void> {
+async function send(
+  body: Readable | Uint8Array,
+  stream: ClientHttp2Stream,
+  turn: GuestTurn,
+  seen: (chunk: Uint8Array) => void,
+): Promise<void> {
   turn.begin();
   if (body instanceof Uint8Array) {
+    seen(body);
     stream.end(body);
     return;
   }
@@ -58,6 +65,7 @@ async function send(body: Readable | Uint8Array, stream: ClientHttp2Stream, turn
   try {
     for await (const chunk of body) {
       if (!stream.writable) return;
+      seen(chunk);
       if (stream.write(chunk)) continue;
       turn.begin();
       await drained(stream);
