@@ -109,7 +109,7 @@ export class Exec {
     this.terminal = record.tty === undefined ? undefined : this.#newTerminal(record.tty);
     this.#input = new ExecInput({
       directory,
-      guestId: this.#guestId,
+      guestId: this.guestId,
       record: () => this.#record,
       change: (change) => this.#change(change),
       guest: () => host.guest(),
@@ -127,6 +127,15 @@ export class Exec {
   /** False when the command never ran, so that its id means nothing. */
   get kept(): boolean {
     return !this.#refused;
+  }
+
+  get id(): string {
+    return this.#record.id;
+  }
+
+  /** What the guest calls it. */
+  get guestId(): string {
+    return this.#record.guest_id ?? this.#record.id;
   }
 
   get running(): boolean {
@@ -188,10 +197,16 @@ export class Exec {
     return this.#input.write(options, body, signal);
   }
 
-  /** Nothing is done to one that has ended. */
+  /** Of one that has ended, only `tree` reaches anything: what it left in the background. */
   async signal(order: GuestSignal, signal?: AbortSignal): Promise<void> {
     await this.started;
-    if (this.running) await this.#host.guest().signalExec(this.#guestId, order, signal);
+    if (!this.running && order.tree !== true) return;
+    try {
+      await this.#host.guest().signalExec(this.guestId, order, signal);
+    } catch (error) {
+      const isForgotten = error instanceof AppError && error.code === 'not_found' && !this.running;
+      if (!isForgotten) throw error;
+    }
   }
 
   /** What a connection that begins at `offset` of the log is told first. */
@@ -223,7 +238,7 @@ export class Exec {
     this.followers.release();
     const deadline = AbortSignal.timeout(KILL_DEADLINE_MS);
     try {
-      await this.#host.guest().killExec(this.#guestId, deadline);
+      await this.#host.guest().killExec(this.guestId, deadline);
     } catch (cause) {
       if (cause !== deadline.reason) throw cause;
       throw new AppError('unavailable', `the guest did not confirm the kill in ${KILL_DEADLINE_MS} ms`, { cause });
@@ -260,10 +275,6 @@ export class Exec {
     this.#stopping.abort(reason);
     this.changes.notify();
     await this.settled;
-  }
-
-  get #guestId(): string {
-    return this.#record.guest_id ?? this.#record.id;
   }
 
   async #run(origin: 'new' | 'loaded', firstStdinBase64: string | undefined): Promise<void> {
@@ -316,7 +327,7 @@ export class Exec {
 
   #pump(spool: Spool): ReturnType<typeof pump> {
     const parts = {
-      execId: this.#guestId,
+      execId: this.guestId,
       spool,
       store: this.#host.store,
       log: this.#host.log,
@@ -342,7 +353,7 @@ export class Exec {
 
   #newTerminal(size: ExecRecord['tty'] & object): Terminal {
     const apply = async (wanted: typeof size) => {
-      if (this.running) await this.#host.guest().resizeExec(this.#guestId, wanted);
+      if (this.running) await this.#host.guest().resizeExec(this.guestId, wanted);
       await this.#change({ tty: wanted });
     };
     return new Terminal(size, apply, this.#host.log);
@@ -390,7 +401,7 @@ export class Exec {
   /** What can no longer be followed must not run on. */
   async #killUnseen(): Promise<void> {
     try {
-      await this.#host.guest().killExec(this.#guestId, AbortSignal.timeout(KILL_DEADLINE_MS));
+      await this.#host.guest().killExec(this.guestId, AbortSignal.timeout(KILL_DEADLINE_MS));
     } catch (error) {
       this.#host.log.warn({ err: error, exec_id: this.#record.id }, 'kill of a lost exec failed');
     }

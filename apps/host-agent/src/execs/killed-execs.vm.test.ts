@@ -37,7 +37,7 @@ async function killedAfter(momentMs: number): Promise<void> {
 
 /** Each time a little later, so that there is progress in between on the slowest machine. */
 async function killedOftenUntil(done: () => boolean): Promise<void> {
-  for (let round = 1; round <= 8 && !done(); round++) await killedAfter(60 * round);
+  for (let round = 1; round <= 5 && !done(); round++) await killedAfter(60 * round);
 }
 
 /** Asks again for as long as the host agent is away. */
@@ -46,7 +46,7 @@ async function insist<T>(ask: () => Promise<T>): Promise<T> {
     try {
       return await ask();
     } catch (error) {
-      if (error instanceof CallFailed && error.status < 500) throw error;
+      if (error instanceof CallFailed && (error.status < 500 || error.code === 'vm_lost')) throw error;
       await sleep(20);
     }
   }

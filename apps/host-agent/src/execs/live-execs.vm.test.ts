@@ -168,7 +168,7 @@ describe('processes', () => {
       const process = await find();
       expect(process).toMatchObject({ exec_id: id, user: 'root' });
       return process;
-    });
+    }, 10_000);
     expect(found?.memory_bytes).toBeGreaterThan(0);
     await host.call('POST', `${path}/${found?.pid}/signal`, { signal: 'SIGTERM' });
     expect(await host.endOf(vm, id)).toMatchObject({ exit: { exit_code: 143 } });
@@ -261,7 +261,10 @@ describe('a terminal', () => {
       expect(await viewer.until('30 100')).toContain('42');
       expect(await get(id)).toMatchObject({ tty: { rows: 30, cols: 100, viewers: 1 }, stdin_open: true });
     }
-    await vi.waitFor(async () => expect(await get(id)).toMatchObject({ tty: { rows: 30, cols: 100, viewers: 0 } }));
+    await vi.waitFor(
+      async () => expect(await get(id)).toMatchObject({ tty: { rows: 30, cols: 100, viewers: 0 } }),
+      10_000,
+    );
     using viewer = await TestConnection.open(host, vm, id, 'tail=100000&rows=40&cols=90');
     expect(await viewer.until('30 100')).toContain('42');
     viewer.type('echo $x; stty size\n');
@@ -289,7 +292,10 @@ describe('a terminal', () => {
     await high.until('61 65535');
     high[Symbol.dispose]();
     watcher[Symbol.dispose]();
-    await vi.waitFor(async () => expect(await get(id)).toMatchObject({ tty: { rows: 61, cols: 65_535, viewers: 0 } }));
+    await vi.waitFor(
+      async () => expect(await get(id)).toMatchObject({ tty: { rows: 61, cols: 65_535, viewers: 0 } }),
+      10_000,
+    );
     await kill(id);
   });
 
@@ -413,7 +419,7 @@ describe('a VM with execs', () => {
     const long = await shell('head -c 5000000 /dev/zero; echo end', { stdin_open: false, max_log_bytes: MIB }, other);
     const { log_gap, log_bytes } = await host.endOf(other, long.id);
     const running = await shell('echo up; exec sleep 600', {}, other);
-    await vi.waitFor(async () => expect((await host.log(other, running.id)).length).toBeGreaterThan(0));
+    await vi.waitFor(async () => expect((await host.log(other, running.id)).length).toBeGreaterThan(0), 10_000);
     const key = `${newId('test')}/execs`;
     expect(await host.destroy(other, key)).toMatchObject({ destroyed: true, archived: true });
     // Asked again by somebody who did not hear the answer.
@@ -442,6 +448,24 @@ describe('a VM with execs', () => {
     expect(streamsOf(logOf(2)).stdout.toString()).toBe('up\n');
   });
 
+  it('that is a fork knows its own execs alone, and names the processes of those', async () => {
+    const inherited = await open(['cat'], { timeout_ms: 0 });
+    const { id: snapshot } = await host.snapshot(vm);
+    await kill(inherited.id);
+    const fork = (await host.fork(snapshot)).id;
+    const own = await open(['cat'], { timeout_ms: 0 }, fork);
+    using connection = await TestConnection.open(host, fork, own.id);
+    connection.type('own');
+    await connection.until('own');
+    const { processes } = await host.call<ListProcesses>('GET', `/v1/vms/${fork}/processes`);
+    const cats = processes.filter(({ command }) => command.join() === 'cat').map(({ exec_id }) => exec_id);
+    expect(cats).toHaveLength(2);
+    expect(new Set(cats)).toEqual(new Set([own.id, undefined]));
+    await expect(TestConnection.open(host, fork, inherited.id)).rejects.toMatchObject({ status: 404 });
+    await host.destroy(fork);
+    await host.deleteSnapshot(snapshot);
+  });
+
   it('that dies ends connections without an exit frame, and its execs as lost', async () => {
     const other = (await host.create()).id;
     const { id } = await open(['cat'], { timeout_ms: 0 }, other);
@@ -453,10 +477,7 @@ describe('a VM with execs', () => {
     expect(await connection.rest()).toEqual([]);
     expect(await host.endOf(other, id)).toMatchObject({ state: 'lost', stdin_open: false });
     expect(performance.now() - from).toBeLessThan(5_000);
-    await expect(host.stdin(other, id, 'x')).rejects.toMatchObject({
-      status: 409,
-      details: { reason: 'stdin_closed' },
-    });
+    await expect(host.stdin(other, id, 'x')).rejects.toMatchObject({ status: 502, code: 'vm_lost' });
     using later = await TestConnection.open(host, other, id);
     expect((await later.rest()).map(({ type }) => type)).toEqual([frameType.stdout]);
     await host.destroy(other);

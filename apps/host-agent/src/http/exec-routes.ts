@@ -103,7 +103,9 @@ export function execRoutes(app: App, { vms, stopping }: HttpParts): void {
       const { id, eid } = request.params;
       const vm = vms.get(id);
       const exec = await vm.exec(eid);
-      if (exec.running) await vm.withGuest(() => exec.signal(request.body, callerSignal(reply, stopping)));
+      // What it left in the background is of its tree still.
+      const reaches = exec.running || request.body.tree === true;
+      if (reaches) await vm.withGuest(() => exec.signal(request.body, callerSignal(reply, stopping)));
       return reply.code(204).send();
     },
   );

@@ -11,10 +11,7 @@ export function processRoutes(app: App, { vms, stopping }: HttpParts): void {
   app.get(
     '/v1/vms/:id/processes',
     { schema: { params: VmParams, response: { 200: ListProcesses } } },
-    async (request, reply) => {
-      const signal = callerSignal(reply, stopping);
-      return vms.get(request.params.id).withGuest((guest) => guest.processes(signal));
-    },
+    async (request, reply) => vms.get(request.params.id).processes(callerSignal(reply, stopping)),
   );
 
   app.post(

@@ -1,6 +1,6 @@
 /** One VM of this host and its directory: what can be asked of it (its states are in vm-core.ts). */
 import { rm } from 'node:fs/promises';
-import { AppError, type Healthcheck } from '@fuse/contract';
+import { AppError, type Healthcheck, type ListProcesses } from '@fuse/contract';
 import type { CreateVm, HostVm, RestoreVm, StartExec, TakeSnapshot } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
 import { archiveExecs } from '../execs/archive-execs.ts';
@@ -104,6 +104,17 @@ export class Vm {
   async execs(): Promise<Exec[]> {
     if (this.#adopting) await this.#ready;
     return this.#core.execs.list();
+  }
+
+  /** A process of an exec that came with a snapshot, from another VM, is of none here. */
+  async processes(signal: AbortSignal): Promise<ListProcesses> {
+    const { processes, truncated } = await this.withGuest((guest) => guest.processes(signal));
+    const ids = new Map(this.#core.execs.list().map((exec) => [exec.guestId, exec.id]));
+    const named = processes.map(({ exec_id, ...process }) => {
+      const id = exec_id === undefined ? undefined : ids.get(exec_id);
+      return id === undefined ? process : { ...process, exec_id: id };
+    });
+    return { processes: named, truncated };
   }
 
   async exec(id: string): Promise<Exec> {
