@@ -1,6 +1,9 @@
 package cgroup
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+)
 
 func TestAnEventIsFoundByItsWholeName(t *testing.T) {
 	text := []byte("low 0\noom 3\noom_kill 2\noom_group_kill 1\n")
@@ -14,4 +17,15 @@ func TestAnEventIsFoundByItsWholeName(t *testing.T) {
 			t.Errorf("%q: %d", key, got)
 		}
 	}
+}
+
+func FuzzEventValue(f *testing.F) {
+	f.Add([]byte("low 0\noom_kill 2\n"), "oom_kill")
+	f.Add([]byte("oom_kill 99999999999999999999\n"), "oom_kill")
+	f.Add([]byte("\n \noom_kill\noom_kill x"), "oom_kill")
+	f.Fuzz(func(t *testing.T, text []byte, key string) {
+		if value, err := eventValue(text, key); err == nil && !bytes.Contains(text, []byte(key)) {
+			t.Errorf("%q has no %q: %d", text, key, value)
+		}
+	})
 }
