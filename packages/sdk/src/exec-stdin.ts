@@ -45,6 +45,7 @@ class StdinSender {
   #waiting: Uint8Array[] = [];
   #waitingBytes = 0;
   #ending = false;
+  #ended = false;
   #sending: Promise<void> | undefined;
   #room = Promise.resolve();
   #gotRoom = () => {};
@@ -84,8 +85,6 @@ class StdinSender {
     this.#gotRoom();
     await this.end().catch(() => {});
   }
-
-  #ended = false;
 
   #start(): void {
     this.#sending ??= this.#send();

@@ -11,8 +11,8 @@ import {
 } from '@fuse/contract';
 import type { z } from 'zod';
 import { environmentPath } from './environment-path.ts';
-import { FuseError } from './errors.ts';
-import { type ByteRange, type OpenedFile, openFile } from './file-reading.ts';
+import { isNotFound } from './errors.ts';
+import { type ByteRange, bodyOf, type OpenedFile, openFile } from './file-reading.ts';
 import type { FileContent } from './files.ts';
 import type { CallOptions } from './run-outputs.ts';
 import type { Transport } from './transport.ts';
@@ -111,14 +111,13 @@ export class RemoteFiles {
   }
 
   async exists(path: string, options: CallOptions = {}): Promise<boolean> {
-    const { matched } = await this.lstat(path, options).then(
-      () => ({ matched: true }),
-      (error: unknown) => {
-        if (error instanceof FuseError && 'code' in error && error.code === 'not_found') return { matched: false };
-        throw error;
-      },
-    );
-    return matched;
+    try {
+      await this.lstat(path, options);
+      return true;
+    } catch (error) {
+      if (isNotFound(error)) return false;
+      throw error;
+    }
   }
 
   /** Everything, in the order of paths; reads as many pages as it takes, or up to `limit`. */
@@ -244,8 +243,7 @@ export class RemoteFiles {
       timeoutMs: null,
       ...options,
     });
-    if (response.body === null) throw new FuseError('a tar without a body');
-    return response.body as ReadableStream<Uint8Array>; // undici's type of it is wider
+    return bodyOf(response, 'a tar');
   }
 
   /** Extracted below the directory, which is made. What was extracted before a failure stays. */
