@@ -22,6 +22,14 @@ describe('configuration', () => {
     expect(loadConfig({ ORCH_EMBEDDED_DATABASE: '/var/lib/fuse' }).database).toEqual({ directory: '/var/lib/fuse' });
   });
 
+  it('says how long execs outlive their environment', () => {
+    const retention = (text?: string) =>
+      loadConfig({ DATABASE_URL, ORCH_EXEC_RETENTION_SECONDS: text }).execs.retentionMs;
+    expect(retention()).toBe(604_800_000);
+    expect(retention('60')).toBe(60_000);
+    for (const wrong of ['0', '-1', 'long']) expect(() => retention(wrong)).toThrow(/^ORCH_EXEC_RETENTION_SECONDS/);
+  });
+
   it('reads addresses', () => {
     const listen = (text: string) => loadConfig({ DATABASE_URL, ORCH_LISTEN: text }).listen;
     expect(listen(':80')).toEqual({ host: undefined, port: 80 });

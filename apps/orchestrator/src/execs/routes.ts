@@ -11,7 +11,7 @@ import {
 } from '@fuse/contract';
 import type { FastifyReply } from 'fastify';
 import { z } from 'zod';
-import { clientSignal } from '../http/closing.ts';
+import { clientSignal, streamSignal } from '../http/closing.ts';
 import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
 import { parseBody } from '../http/validation.ts';
 import type { FoundExec } from './exec-reads.ts';
@@ -55,7 +55,7 @@ export function registerExecRoutes(app: App, execs: ExecService): void {
     },
     async (request, reply) => {
       const { stream } = request.query;
-      const signal = clientSignal(reply);
+      const signal = stream === undefined ? clientSignal(reply) : streamSignal(reply);
       const form = stream === undefined ? 'resource' : 'stream';
       const started = await execs.start(refOf(request, request.params.id), request.body, form, signal);
       if (stream === undefined) return reply.code(started.isNew ? 201 : 200).send(toExec(started.exec));
@@ -100,7 +100,7 @@ export function registerExecRoutes(app: App, execs: ExecService): void {
     { config, schema: { params: ofExec, querystring: logQuery } },
     async (request, reply) => {
       const { tail, follow = false, stream = 'ndjson', encoding = 'utf8' } = request.query;
-      const signal = clientSignal(reply);
+      const signal = streamSignal(reply);
       const found = await execs.find(refOf(request, request.params.id), request.params.exec_id, signal);
       const from = tail === undefined ? { offset: request.query.offset ?? 0 } : { tail };
       return answerLog(reply, execs, found, { form: stream, encoding, from, follow, signal });
@@ -141,8 +141,7 @@ async function answerLog(
   found: FoundExec,
   { form, encoding, ...options }: FollowOptions & { form: LogStream; encoding: Encoding },
 ): Promise<FastifyReply> {
-  const signal = AbortSignal.any([options.signal, reply.server.closing]);
-  const log = await execs.log(found, { ...options, signal });
-  await sendLog(reply, { execId: found.exec.id, log, form, encoding, signal });
+  const log = await execs.log(found, options);
+  await sendLog(reply, { execId: found.exec.id, log, form, encoding, signal: options.signal });
   return reply;
 }

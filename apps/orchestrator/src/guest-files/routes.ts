@@ -1,7 +1,7 @@
 import { AppError, FILE_OPERATION_LIMIT_BYTES, type FileOperation, fileOperations } from '@fuse/contract';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { clientSignal } from '../http/closing.ts';
+import { clientSignal, streamSignal } from '../http/closing.ts';
 import type { App } from '../http/http-server.ts';
 import { useRawBodies } from '../http/json-bodies.ts';
 import type { GuestFileService, Target } from './guest-file-service.ts';
@@ -45,8 +45,7 @@ function downloads(app: App, files: GuestFileService): void {
 
   app.get(`${FILES}/watch`, { schema: { params, querystring: WatchQuery } }, async (request, reply) => {
     endWhenStalled(request.raw);
-    const { tenantId, id, signal } = targetOf(request, reply);
-    const target = { tenantId, id, signal: AbortSignal.any([signal, app.closing]) };
+    const target = { ...targetOf(request, reply), signal: streamSignal(reply) };
     const lines = await files.open(target, 'watch', guestQuery(request.query));
     return reply.headers({ 'Content-Type': 'application/x-ndjson', 'Cache-Control': 'no-store' }).send(lines);
   });

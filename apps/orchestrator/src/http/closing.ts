@@ -33,3 +33,22 @@ export function clientSignal(reply: FastifyReply): AbortSignal {
   else reply.raw.once('close', onClose);
   return gone.signal;
 }
+
+/**
+ * As `clientSignal`, and aborted when the server begins to close. (Not AbortSignal.any: what is made of a signal that lives as long as the process
+ * is kept for as long.)
+ */
+export function streamSignal(reply: FastifyReply): AbortSignal {
+  const end = new AbortController();
+  const { closing } = reply.server;
+  const onClosing = () => end.abort(closing.reason);
+  const onClose = () => {
+    closing.removeEventListener('abort', onClosing);
+    if (!reply.raw.writableFinished) end.abort(new ClientGone('the client closed the connection'));
+  };
+  if (closing.aborted) onClosing();
+  else closing.addEventListener('abort', onClosing, { once: true });
+  if (reply.raw.destroyed) onClose();
+  else reply.raw.once('close', onClose);
+  return end.signal;
+}
