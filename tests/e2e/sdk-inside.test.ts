@@ -282,9 +282,10 @@ it('a port is forwarded to a server in the guest', async () => {
   const files = client.environments.files(id);
   const bytes = randomBytes(4_000_000, 9);
   await files.writeFile('/workspace/www/data', bytes);
-  await client.environments.execs.start(id, {
-    cmd: ['python3', '-m', 'http.server', '8000', '--bind', '127.0.0.1', '--directory', '/workspace/www'],
-  });
+  // `python3 -m http.server` asks a resolver for its own name first, and there is none.
+  const serve =
+    'import http.server as h, socketserver as s; s.ThreadingTCPServer(("127.0.0.1", 8000), h.SimpleHTTPRequestHandler).serve_forever()';
+  await client.environments.execs.start(id, { cmd: ['python3', '-c', serve], cwd: '/workspace/www' });
   const refused = async () => {
     try {
       (await client.environments.connectPort(id, 8000)).close();
