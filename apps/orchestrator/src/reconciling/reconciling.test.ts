@@ -207,6 +207,11 @@ describe.each(engines)('reconciling on %s', (engine) => {
     expect(await scene.state(uid)).toBe('destroyed');
     await sql`update environments set gone_at = gone_at - interval '2 hours'`.execute(scene.db.query);
     await sql`update events set at = at - interval '2 hours'`.execute(scene.db.query);
+    // Its execs can still be read.
+    await sql`update environments set archive_key = 'execs/x'`.execute(scene.db.query);
+    await replica.reconcile();
+    expect(await scene.state(uid)).toBe('destroyed');
+    await sql`update environments set archive_key = null`.execute(scene.db.query);
     await replica.reconcile();
     expect(await scene.state(uid)).toBeUndefined();
     const { rows } = await sql`select 1 from events where subject_id = ${uid}`.execute(scene.db.query);
