@@ -8,6 +8,7 @@ import (
 
 	"fuse/guest/internal/paths"
 	"fuse/guest/internal/protocol"
+	"fuse/guest/internal/tree"
 )
 
 const matchBytes = 128 // of a match's JSON beside its texts
@@ -106,7 +107,7 @@ func (s *search) found(text []byte, start, end int, match protocol.SearchMatch) 
 		match.After = append(match.After, shownLine(text[at:stop]))
 		at = stop + 1
 	}
-	s.bytes += matchBytes + len(match.Path) + len(match.Text) + totalBytes(match.Before) + totalBytes(match.After)
+	s.bytes += matchBytes + tree.AnswerBytes(match.Path) + tree.AnswerBytes(match.Text) + totalBytes(match.Before) + totalBytes(match.After)
 	if s.bytes > maxAnswerBytes && len(s.result.Matches) > 0 {
 		s.stop()
 		return
@@ -117,7 +118,7 @@ func (s *search) found(text []byte, start, end int, match protocol.SearchMatch) 
 func totalBytes(lines []string) int {
 	total := 0
 	for _, line := range lines {
-		total += len(line) + 3
+		total += tree.AnswerBytes(line) + 3
 	}
 	return total
 }

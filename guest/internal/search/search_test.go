@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -145,6 +146,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	root = files(t, map[string]string{"f": wide})
 	if got := find(t, protocol.SearchRequest{Path: root, Pattern: "w", Context: 20}); !got.Truncated || len(got.Matches) == 0 || len(got.Matches) > 200 {
 		t.Errorf("%d, %v", len(got.Matches), got.Truncated)
+	}
+	root = files(t, map[string]string{"f": strings.Repeat(strings.Repeat("<", 1900)+"\n", 9000)})
+	if text, _ := json.Marshal(find(t, protocol.SearchRequest{Path: root, Pattern: "<"})); len(text) > maxAnswerBytes+100_000 {
+		t.Errorf("%d bytes of an answer", len(text))
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

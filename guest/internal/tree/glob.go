@@ -44,7 +44,7 @@ func (t *Tree) Glob(ctx context.Context, request protocol.FileGlobRequest) (prot
 		if err != nil {
 			continue // gone meanwhile
 		}
-		if bytes += 2*answerBytes(file.AbsolutePath) + entryBytes; bytes > maxAnswerBytes {
+		if bytes += 2*AnswerBytes(file.AbsolutePath) + entryBytes; bytes > maxAnswerBytes {
 			listing.Truncated = true
 			break
 		}

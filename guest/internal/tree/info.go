@@ -72,11 +72,11 @@ func shownTime(at unix.Timespec) string {
 	return time.Unix(min(max(at.Sec, first), last), at.Nsec).UTC().Format(timeFormat)
 }
 
-// answerBytes guesses what a text costs as JSON.
-func answerBytes(text string) int {
+// AnswerBytes is about what a text of UTF-8 costs as JSON.
+func AnswerBytes(text string) int {
 	bytes := len(text)
 	for i := range len(text) {
-		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= 0x7f {
+		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			bytes += 5
 		}
 	}

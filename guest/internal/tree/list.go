@@ -121,13 +121,13 @@ func (l *lister) entry(dir int, at string, key listKey) error {
 	if err != nil {
 		return nil // gone meanwhile
 	}
-	l.bytes += 2*answerBytes(key.order) + entryBytes
+	l.bytes += 2*AnswerBytes(key.order) + entryBytes
 	if len(l.result.Entries) >= l.limit || (l.bytes > maxAnswerBytes && len(l.result.Entries) > 0) {
 		l.result.Truncated, l.full = true, true
 		return nil
 	}
 	about := describe(dir, key.name, at+"/"+key.name, &info, l.names)
-	l.bytes += answerBytes(about.Target)
+	l.bytes += AnswerBytes(about.Target)
 	l.result.Entries = append(l.result.Entries, about)
 	return nil
 }
