@@ -6,6 +6,10 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { FILE_OPERATION_LIMIT_BYTES } from '@fuse/contract';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { inMs } from '../db/db.ts';
+import { openDatabase } from '../db/open.ts';
+import { quiet } from '../db/test-database.ts';
+import { TOUCH_GRAIN_MS } from '../environments/ready.ts';
 import { startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
 
 let test: TestOrchestrator;
@@ -297,6 +301,40 @@ describe('a watch', () => {
       if (text.includes('/watched/new')) break;
     }
     expect(text.split('\n')[1]).toContain('"path":"/watched/new"');
+  });
+});
+
+describe('a transfer', () => {
+  it('is a use of the environment, for as long as it lasts', async () => {
+    await using db = await openDatabase(test.location, quiet);
+    const idleMs = async () => {
+      const row = await db.query
+        .selectFrom('environments')
+        .select('last_activity_at')
+        .where('id', '=', id)
+        .executeTakeFirstOrThrow();
+      return Date.now() - row.last_activity_at.getTime();
+    };
+    const idleSince = (ms: number) =>
+      db.query
+        .updateTable('environments')
+        .set({ last_activity_at: inMs(-ms) })
+        .where('id', '=', id)
+        .execute();
+    await put('/data/used', 'x');
+    await idleSince(3_600_000);
+    await fetchRaw('GET', at('/data/used'));
+    await expect.poll(idleMs).toBeLessThan(60_000);
+    const stop = new AbortController();
+    const watch = await fetch(`${test.orchestrator.url}/v1/environments/${id}/files/watch?path=/`, {
+      headers: { authorization: `Bearer ${TEST_TOKEN}` },
+      signal: stop.signal,
+    });
+    expect(watch.status).toBe(200);
+    await new Promise((resolve) => setTimeout(resolve, TOUCH_GRAIN_MS + 100));
+    await idleSince(3_600_000);
+    stop.abort();
+    await expect.poll(idleMs, { timeout: 10_000 }).toBeLessThan(60_000);
   });
 });
 
