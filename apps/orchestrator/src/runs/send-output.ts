@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { AppError } from '@fuse/contract';
 import { contentDisposition, type ObjectStore } from '@fuse/object-store';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { clientSignal } from '../http/closing.ts';
 import { parseByteRange } from '../http/byte-range.ts';
+import { clientSignal } from '../http/closing.ts';
 import { downloadNameOf } from './output-urls.ts';
 import type { RunOutputRow } from './run-reads.ts';
 
