@@ -9,7 +9,8 @@
  *   POST /v1/environments/{id}/files/{operation}      JSON, `fileOperations` below
  *   GET  /v1/environments/{id}/files/watch?path=&recursive=1  -> 200 ndjson of WatchEvent; the first line is {"type":"ready"}
  *   GET  /v1/environments/{id}/tar?path=              -> 200 a tar (pax) of the directory or file; a directory as `./…` below itself, a file under its own name. Sockets are left out
- *   PUT  /v1/environments/{id}/tar?path=&uid=&gid=&user=  a tar -> 200 TarIn: extracted below the directory, which is made. Absolute names, `..`, links that
+ *   PUT  /v1/environments/{id}/tar?path=&uid=&gid=&user=  a tar -> 200 TarIn: extracted below the directory, which is made. Symlinks are made
+ *                                                        as they stand, but nothing is written through one that leaves the directory. Absolute names, `..`, hard links that
  *                                                        leave it, and devices are 400; what was extracted before stays and is counted in details
  * Errors: 400 invalid_argument, 404 not_found, 409 conflict with details.reason: exists, not_a_directory, is_a_directory, not_a_regular_file, not_empty,
  * no_match, ambiguous, stale_patch, changed, too_large, not_text; 413 payload_too_large; 507-like "no space" is 409 details.reason=no_space. details.path names the file.

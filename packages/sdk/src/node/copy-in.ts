@@ -13,7 +13,7 @@ export interface CopyInOptions extends CopyOptions, Ownership {
 
 /**
  * A file or directory of this machine becomes `remotePath`, owned by root unless said otherwise, with flat memory. What a directory holds is added to what is
- * there. Its links stay links; those that lead out of it, and special files, are told in `skipped`. Read anew if a connection is lost.
+ * there. Its links stay links, wherever they lead; special files are told in `skipped`. Read anew if a connection is lost.
  */
 export async function copyIn(
   client: FuseClient,

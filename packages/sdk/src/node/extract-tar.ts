@@ -8,6 +8,7 @@ import type { CopyCount } from './copy-options.ts';
 import { drained } from './drained.ts';
 import { leadsOut, partsInside } from './inside.ts';
 import { SafeTarget, UnsafeArchiveError } from './safe-target.ts';
+import { type SparseFile, sparseFile, writeSparse } from './sparse-entry.ts';
 
 /** Links and directories are remembered to the end. */
 const MAX_REMEMBERED = 1_000_000;
@@ -38,7 +39,8 @@ export async function extractTar(
   try {
     for await (const entry of entries) {
       const { header } = entry;
-      const parts = partsInside(header.name);
+      const sparse = sparseFile(header);
+      const parts = partsInside(sparse?.name ?? header.name);
       if (parts === undefined) throw new UnsafeArchiveError(header.name, 'it leaves the directory');
       const name = parts.join('/');
       switch (header.type) {
@@ -50,7 +52,7 @@ export async function extractTar(
         case 'file':
         case 'contiguous-file':
           if (parts.length === 0) throw new UnsafeArchiveError(header.name, 'a file without a name');
-          await makeFile(target, parts, header, entry as AsyncIterable<Uint8Array>, count);
+          await makeFile(target, parts, { header, sparse, bytes: entry as AsyncIterable<Uint8Array> }, count);
           break;
         case 'symlink':
           links.push({ parts, target: header.linkname, name: header.name });
@@ -110,12 +112,12 @@ async function feed(archive: ReadableStream<Uint8Array>, entries: Extract, signa
 async function makeFile(
   target: SafeTarget,
   parts: readonly string[],
-  header: Header,
-  bytes: AsyncIterable<Uint8Array>,
+  { header, sparse, bytes }: { header: Header; sparse: SparseFile | undefined; bytes: AsyncIterable<Uint8Array> },
   count: CopyCount,
 ): Promise<void> {
   const name = parts.join('/');
   await target.makeFile(parts, { mode: header.mode, modifiedAt: header.mtime }, async (file) => {
+    if (sparse !== undefined) return writeSparse(file, sparse, bytes, (written) => count.add(name, written));
     for await (const chunk of bytes) {
       await file.writeFile(chunk);
       count.add(name, chunk.length);

@@ -1,4 +1,4 @@
-/** A directory of this machine as a tar, with flat memory. Links stay links; what a guest could not take is passed over and told. */
+/** A directory of this machine as a tar, with flat memory. Links stay links, wherever they lead; what a guest could not take is passed over and told. */
 import { constants } from 'node:fs';
 import { lstat, open, opendir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -7,7 +7,6 @@ import { type Pack, pack } from 'tar-stream';
 import { FuseError } from '../errors.ts';
 import type { CopyCount } from './copy-options.ts';
 import { drained } from './drained.ts';
-import { leadsOut } from './inside.ts';
 
 const CHUNK_BYTES = 65_536;
 /** It becomes root's in the guest. */
@@ -85,7 +84,6 @@ async function addLink(
   count: CopyCount,
 ): Promise<void> {
   const linkname = await readlink(path);
-  if (leadsOut(parts, linkname)) return count.skip(parts.join('/'), 'link_leads_out');
   const name = `./${parts.join('/')}`;
   await addEntry(archive, { name, type: 'symlink', linkname, mode: 0o777, mtime: info.mtime, uid: 0, gid: 0 });
   count.links += 1;
