@@ -22,12 +22,17 @@ export interface FuseOptions {
   env: Record<string, string>;
   cwd?: string;
   stdin?: Uint8Array | string;
+  /** Nothing comes, and no end. */
+  keepStdinOpen?: boolean;
   /** A descriptor in place of the pipe. */
   stdout?: number;
 }
 
 /** In a process group of its own, so that a signal to it is nobody else's. */
-export function startFuse(args: readonly string[], { env, cwd, stdin, stdout: stdoutFd }: FuseOptions): Started {
+export function startFuse(
+  args: readonly string[],
+  { env, cwd, stdin, keepStdinOpen, stdout: stdoutFd }: FuseOptions,
+): Started {
   const child = spawn(process.execPath, [program, ...args], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
     cwd,
@@ -35,7 +40,8 @@ export function startFuse(args: readonly string[], { env, cwd, stdin, stdout: st
     stdio: ['pipe', stdoutFd ?? 'pipe', 'pipe'],
   });
   child.stdin?.on('error', () => {}); // it may end without reading
-  child.stdin?.end(stdin ?? '');
+  if (keepStdinOpen === true) child.stdin?.write(stdin ?? '');
+  else child.stdin?.end(stdin ?? '');
   const stdout: Buffer[] = [];
   const stderr: Buffer[] = [];
   child.stdout?.on('data', (chunk: Buffer) => stdout.push(chunk));

@@ -1,6 +1,6 @@
 /** `fuse cp`: files and directories in and out of environments, and between two of them. */
+import type { Stats } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { basename } from 'node:path';
 import { type FuseClient, isNotFound } from '@fuse/sdk';
 import { type Copied, type CopyOptions, copyIn, copyOut } from '@fuse/sdk/node';
 import type { Command } from 'commander';
@@ -10,13 +10,17 @@ import { CliError } from '../cli-error.ts';
 import { type CopyDestination, type CopySource, copyTarget } from '../files/copy-target.ts';
 import { interruptSignal } from '../interrupt.ts';
 import { CopyProgressLine } from '../output/copy-progress.ts';
-import { formatBytes, json } from '../output/format.ts';
+import { reasonOf } from '../output/error-text.ts';
+import { formatBytes, json, printable } from '../output/format.ts';
 
 interface Flags {
   tar?: true;
   user?: string;
   quiet?: true;
 }
+
+/** A guest can have any number of them. */
+const MAX_TOLD = 20;
 
 type Guest = Extract<Location, { kind: 'guest' }>;
 
@@ -47,6 +51,10 @@ export function addCpCommand(parent: Command, cli: Cli): void {
       const to = paths.at(-1);
       const from = paths.slice(0, -1);
       if (to === undefined || from.length === 0) throw new CliError('give what to copy, and where to');
+      if (flags.tar === true && !paths.includes('-'))
+        throw new CliError('--tar says what - carries, and there is none', {
+          hint: 'directories are copied without it',
+        });
       const client = await clientOf(cli, command);
       const copier = new Copier(cli, client, flags);
       const copied = await copier.copyAll(from.map(parseLocation), parseLocation(to), to);
@@ -90,7 +98,7 @@ class Copier {
 
   async #in(path: string, to: Guest): Promise<Copied> {
     const info = await stat(path).catch((cause: Error) => {
-      throw new CliError(`${path}: ${cause.message}`, { cause });
+      throw new CliError(reasonOf(cause), { cause });
     });
     const source: CopySource = { path, isDirectory: info.isDirectory() };
     const target = copyTarget(source, await this.#look(to));
@@ -154,10 +162,10 @@ class Copier {
     const found =
       to.kind === 'local'
         ? await stat(to.path).then(
-            (info) => (info.isDirectory() ? 'directory' : 'file'),
+            (info) => kindOf(to.path, info),
             (error: NodeJS.ErrnoException) => {
               if (error.code === 'ENOENT') return undefined;
-              throw new CliError(`${to.path}: ${error.message}`, { cause: error });
+              throw new CliError(reasonOf(error), { cause: error });
             },
           )
         : await this.#client.environments
@@ -184,8 +192,9 @@ class Copier {
     try {
       const copied = await copy({ signal: this.#signal, onProgress: (progress) => line.show(progress) });
       line.end();
-      for (const { path, reason } of copied.skipped)
-        this.#cli.io.say(`left out: ${basename(path)} (${reason.replaceAll('_', ' ')})`);
+      for (const { path, reason } of copied.skipped.slice(0, MAX_TOLD))
+        this.#cli.io.say(`left out: ${printable(path)} (${reason.replaceAll('_', ' ')})`);
+      if (copied.skipped.length > MAX_TOLD) this.#cli.io.say(`left out: ${copied.skipped.length - MAX_TOLD} more`);
       return copied;
     } finally {
       line.end();
@@ -193,6 +202,13 @@ class Copier {
   }
 
   #say(text: string): void {
-    if (this.#flags.quiet !== true && this.#cli.io.errIsTerminal) this.#cli.io.say(text);
+    if (this.#flags.quiet !== true && this.#cli.io.errIsTerminal) this.#cli.io.say(printable(text));
   }
+}
+
+/** A device or a pipe is no place for a file: it would be replaced by it. */
+function kindOf(path: string, info: Stats): 'file' | 'directory' {
+  if (info.isDirectory()) return 'directory';
+  if (info.isFile()) return 'file';
+  throw new CliError(`${path} is neither a file nor a directory`, { hint: `fuse cp ID:PATH - > ${path}` });
 }

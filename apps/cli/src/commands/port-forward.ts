@@ -4,6 +4,7 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { addGlobalOptions, type Cli, clientOf } from '../cli.ts';
 import { CliError } from '../cli-error.ts';
 import { interruptSignal } from '../interrupt.ts';
+import { reasonOf } from '../output/error-text.ts';
 import { printable } from '../output/format.ts';
 
 interface Forward {
@@ -36,11 +37,11 @@ export function addPortForwardCommand(parent: Command, cli: Cli): void {
       const open: ForwardedPort[] = [];
       try {
         for (const { localPort, remotePort } of forwards) {
-          const onError = (error: unknown) => cli.io.say(printable(`${remotePort}: ${messageOf(error)}`));
+          const onError = (error: unknown) => cli.io.say(printable(`${remotePort}: ${reasonOf(error)}`));
           const forwarded = await forwardPort(client, id, { localPort, remotePort, host: address, onError }).catch(
             (cause: unknown) => {
-              throw new CliError(`cannot listen on ${address}:${localPort}: ${messageOf(cause)}`, {
-                hint: `Choose another port here: fuse port-forward ${id} 0:${remotePort}`,
+              throw new CliError(`cannot listen on ${address}:${localPort}: ${reasonOf(cause)}`, {
+                ...(isTaken(cause) ? { hint: `any free port: fuse port-forward ${id} 0:${remotePort}` } : {}),
                 cause,
               });
             },
@@ -56,7 +57,8 @@ export function addPortForwardCommand(parent: Command, cli: Cli): void {
   addGlobalOptions(command);
 }
 
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+const isTaken = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && (error.code === 'EADDRINUSE' || error.code === 'EACCES');
 
 /** `8080`, `8080:80` as this machine's and the environment's. */
 function gatherForward(text: string, soFar: readonly Forward[] = []): readonly Forward[] {

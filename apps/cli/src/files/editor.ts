@@ -11,9 +11,21 @@ export function editorArgv(env: ProcessEnv): string[] {
 
 export async function runEditor([program = '', ...args]: string[], path: string): Promise<void> {
   const child = spawn(program, [...args, path], { stdio: 'inherit' });
+  // Ctrl-C is the editor's, which has the terminal now.
+  const pass = () => {};
+  process.on('SIGINT', pass);
   const code = await new Promise<number | null>((resolve, reject) => {
-    child.once('error', (cause) => reject(new CliError(`cannot run ${program}: ${cause.message}`, { cause })));
+    child.once('error', (cause) =>
+      reject(
+        new CliError(
+          `cannot run ${program}: ${'code' in cause && cause.code === 'ENOENT' ? 'no such program' : cause.message}`,
+          {
+            cause,
+          },
+        ),
+      ),
+    );
     child.once('close', resolve);
-  });
+  }).finally(() => process.off('SIGINT', pass));
   if (code !== 0) throw new CliError(`${program} ended with ${code ?? 'a signal'}: nothing is written`);
 }

@@ -8,11 +8,20 @@ export interface TemporaryCopy {
   remove(): Promise<void>;
 }
 
-export async function temporaryCopy(guestPath: string, bytes: Uint8Array): Promise<TemporaryCopy> {
+export async function temporaryCopy(
+  guestPath: string,
+  bytes: Uint8Array | AsyncIterable<Uint8Array>,
+): Promise<TemporaryCopy> {
   const directory = await mkdtemp(join(tmpdir(), 'fuse-'));
   const path = join(directory, plainName(guestPath));
-  await writeFile(path, bytes, { mode: 0o600 });
-  return { path, remove: () => rm(directory, { recursive: true, force: true }) };
+  const remove = () => rm(directory, { recursive: true, force: true });
+  try {
+    await writeFile(path, bytes, { mode: 0o600 });
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+  return { path, remove };
 }
 
 function plainName(guestPath: string): string {

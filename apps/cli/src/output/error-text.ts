@@ -1,7 +1,10 @@
 /** Any failure as people read it: a sentence, then `hint: …`. */
 import { CutStreamError, FuseApiError, FuseConnectionError, FuseError } from '@fuse/sdk';
+import { InvalidArgumentError } from 'commander';
 import { CliError } from '../cli-error.ts';
+import { apiHint } from './api-hint.ts';
 import { printable } from './format.ts';
+import { systemErrorText } from './system-error-text.ts';
 
 const prefixes: Record<string, string> = {
   not_found: 'not found',
@@ -17,8 +20,12 @@ export function errorText(error: unknown): string {
   return `${printable(message)}\n${hint === undefined ? '' : `hint: ${printable(hint)}\n`}`;
 }
 
+/** One sentence, for where another one goes on. Not yet printable. */
+export const reasonOf = (error: unknown): string => explain(error).message;
+
 function explain(error: unknown): { message: string; hint?: string | undefined } {
   if (error instanceof CliError) return error;
+  if (error instanceof InvalidArgumentError) return { message: error.message };
   if (error instanceof FuseApiError) return explainApiError(error);
   if (error instanceof CutStreamError)
     return { message: error.message, hint: `it may still be going on: fuse runs get ${error.subjectId}` };
@@ -28,17 +35,20 @@ function explain(error: unknown): { message: string; hint?: string | undefined }
       hint: 'is it up? `fuse local up` starts a local stack, `fuse context current` shows who is asked',
     };
   if (error instanceof FuseError) return { message: error.message };
+  const systemError = systemErrorText(error);
+  if (systemError !== undefined) return { message: systemError };
   // Whatever else it is, it is this program's fault; the trace says where.
   return { message: error instanceof Error ? (error.stack ?? error.message) : String(error) };
 }
 
 function explainApiError(error: FuseApiError): { message: string; hint?: string | undefined } {
   const prefix = error.status === 403 ? 'forbidden' : prefixes[error.code];
-  if (prefix !== undefined) return { message: `${prefix}: ${error.reason}`, hint: error.hint };
+  if (prefix !== undefined) return { message: `${prefix}: ${error.reason}`, hint: apiHint(error) };
   const id = error.requestId === undefined ? '' : ` (request id: ${error.requestId})`;
   const stranger = error.code === 'route_not_found' || error.code === '';
   return {
     message: `${error.reason}${id}`,
-    hint: error.hint ?? (stranger ? 'is this the orchestrator? `fuse context current` shows who is asked' : undefined),
+    hint:
+      apiHint(error) ?? (stranger ? 'is this the orchestrator? `fuse context current` shows who is asked' : undefined),
   };
 }

@@ -11,7 +11,7 @@ import { CliError } from '../cli-error.ts';
 import { exitCodeOf } from '../exit-code.ts';
 import { environmentText } from './environment-text.ts';
 import { errorText } from './error-text.ts';
-import { formatAge, formatBytes, formatMs, printable, properties, table } from './format.ts';
+import { formatAge, formatBytes, formatMs, json, printable, properties, table } from './format.ts';
 import { runSummary } from './run-summary.ts';
 import { snapshotHeadings, snapshotRow, snapshotText } from './snapshot-text.ts';
 
@@ -44,6 +44,16 @@ const result = (fields: Partial<RunResult>): RunResult => ({
     updated_at: '',
   },
   ...fields,
+});
+
+describe('json', () => {
+  it('is the value, with nothing in it that a terminal could obey', () => {
+    const value = { name: 'a\x1b[31m\x9b2J\u202e\u{e0041}é漢\n' };
+    const text = json(value);
+    expect(JSON.parse(text)).toEqual(value);
+    expect(text.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Cf}]/u);
+    expect(text).toContain('é漢');
+  });
 });
 
 describe('numbers for people', () => {

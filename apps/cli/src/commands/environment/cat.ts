@@ -16,5 +16,5 @@ export function addEnvironmentCatCommand(parent: Command, cli: Cli): void {
       const bytes = await client.environments.files(id).createReadStream(path, { signal });
       for await (const chunk of bytes) await cli.io.out(chunk);
     });
-  addGlobalOptions(command);
+  addGlobalOptions(command, { output: false });
 }

@@ -1,20 +1,20 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { RemoteFiles } from '@fuse/sdk';
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import { guestOperands } from '../../args/location.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
 import { CliError } from '../../cli-error.ts';
 import { editorArgv, runEditor } from '../../files/editor.ts';
 import { temporaryCopy } from '../../files/temporary-copy.ts';
-import { json } from '../../output/format.ts';
+import { json, printable } from '../../output/format.ts';
 
 interface Flags {
   old?: string;
   new?: string;
   all?: true;
   patch?: string;
-  strip?: string;
+  strip?: number;
 }
 
 const AFTER_HELP = `
@@ -31,11 +31,11 @@ export function addEnvironmentEditCommand(parent: Command, cli: Cli): void {
     .description('Edit a file of an environment: in your editor, by replacing text, or by a patch.')
     .usage('[options] ID:PATH')
     .argument('<id:path...>', 'relative paths are below /workspace')
-    .option('--old <text>', 'the text to replace, exactly')
+    .option('--old <text>', 'the text to replace, exactly', parseText)
     .option('--new <text>', 'what comes in its place')
     .option('--all', 'everywhere, not only where it is the one place')
     .option('--patch <file>', 'apply this unified diff below the directory; - is standard input')
-    .option('--strip <n>', "leading parts to take off the patch's paths (default 1)")
+    .option('--strip <n>', "leading parts to take off the patch's paths (default 1)", parseStrip)
     .addHelpText('after', AFTER_HELP)
     .action(async (operands: string[], flags: Flags) => {
       const { id, path } = guestOperands(operands);
@@ -43,11 +43,10 @@ export function addEnvironmentEditCommand(parent: Command, cli: Cli): void {
       if (byText && flags.patch !== undefined) throw new CliError('give either --old and --new, or --patch');
       const files = (await clientOf(cli, command)).environments.files(id);
       if (flags.patch !== undefined) {
-        const strip = flags.strip === undefined ? {} : { strip: Number(flags.strip) };
         const patch = await readText(flags.patch);
-        const done = await files.applyPatch(path, patch, strip);
+        const done = await files.applyPatch(path, patch, flags.strip === undefined ? {} : { strip: flags.strip });
         if (wantsJson(command)) return cli.io.out(json(done));
-        for (const file of done.files) cli.io.say(`${file.action} ${file.path}`);
+        for (const file of done.files) cli.io.say(printable(`${file.action} ${file.path}`));
         return;
       }
       if (byText) {
@@ -58,7 +57,7 @@ export function addEnvironmentEditCommand(parent: Command, cli: Cli): void {
           ...(flags.all === true ? { replace_all: true } : {}),
         });
         if (wantsJson(command)) return cli.io.out(json(done));
-        return cli.io.say(`${done.replacements} replaced in ${path}`);
+        return cli.io.say(printable(`${done.replacements} replaced in ${path}`));
       }
       return editByHand(cli, files, { id, path });
     });
@@ -85,17 +84,27 @@ async function editByHand(cli: Cli, files: RemoteFiles, { id, path }: { id: stri
     keep = true;
     if (sha256(await files.readFile(path)) !== sha256(before))
       throw new CliError(`${id}:${path} was changed by somebody else meanwhile`, {
-        hint: `Yours is kept in ${copy.path}; fuse environment diff ${id}:${path} ${copy.path}`,
+        hint: `yours is kept in ${copy.path}: fuse environment diff ${id}:${path} ${copy.path}`,
       });
     await files.writeFile(path, after);
     keep = false;
-    cli.io.say(`${path} written`);
+    cli.io.say(printable(`${path} written`));
   } catch (error) {
     if (keep && !(error instanceof CliError)) cli.io.say(`your copy is kept in ${copy.path}`);
     throw error;
   } finally {
     if (!keep) await copy.remove();
   }
+}
+
+function parseText(text: string): string {
+  if (text === '') throw new InvalidArgumentError('It must not be empty.');
+  return text;
+}
+
+function parseStrip(text: string): number {
+  if (!/^\d{1,2}$/.test(text) || Number(text) > 16) throw new InvalidArgumentError('Write a number from 0 to 16.');
+  return Number(text);
 }
 
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');

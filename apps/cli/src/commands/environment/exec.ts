@@ -1,11 +1,16 @@
+import { randomUUID } from 'node:crypto';
+import { addAbortSignal, type Readable } from 'node:stream';
 import type { ExecExit, ExecRequest, FuseClient, SpawnOptions } from '@fuse/sdk';
+import { FuseError } from '@fuse/sdk';
 import type { Command } from 'commander';
 import { parseDurationMs } from '../../args/duration.ts';
 import { gatherEnv } from '../../args/key-value.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
 import { CliError } from '../../cli-error.ts';
+import { endExec } from '../../end-exec.ts';
 import { exitCodeOfExec } from '../../exit-code.ts';
-import { Interrupted, interruptSignal } from '../../interrupt.ts';
+import { interruptSignal } from '../../interrupt.ts';
+import { execError } from '../../output/exec-error.ts';
 import { formatBytes, formatMs, json } from '../../output/format.ts';
 
 interface Flags {
@@ -44,6 +49,7 @@ export function addEnvironmentExecCommand(parent: Command, cli: Cli): void {
     .option('--background', 'print its id once it is started, and leave it running')
     .option('--id <id>', 'its id; an exec that has it already is not started again')
     .addHelpText('after', AFTER_HELP)
+    .showHelpAfterError('hint: options of the command itself come behind --, as in fuse environment exec ID -- ls -l')
     .action(async (id: string, argv: string[], flags: Flags) => {
       if (argv.length > 0 === (flags.shell !== undefined))
         throw new CliError('give either a command or --shell', { hint: `fuse environment exec ${id} -- COMMAND` });
@@ -51,17 +57,32 @@ export function addEnvironmentExecCommand(parent: Command, cli: Cli): void {
         throw new CliError('a command in the background cannot have our standard input');
       const client = await clientOf(cli, command);
       const request = requestOf(argv, flags);
-      if (flags.background === true) await start(cli, client, id, request, wantsJson(command));
-      else if (wantsJson(command)) process.exitCode = await runForJson(cli, client, id, request, flags);
-      else process.exitCode = await stream(cli, client, id, spawnOptions(request), flags);
+      if (flags.background === true) return start(cli, client, id, request, wantsJson(command));
+      const signal = AbortSignal.any([interruptSignal(), cli.io.brokenPipe]);
+      const withStdin = flags.stdin === true;
+      const asJson = wantsJson(command);
+      const allOfStdin = asJson && withStdin ? await readAll(process.stdin, signal) : undefined;
+      try {
+        process.exitCode = asJson
+          ? await runForJson(cli, client, { id, request, signal }, allOfStdin)
+          : await stream(cli, client, { id, request, signal }, withStdin);
+      } catch (error) {
+        // Stopped, or what it writes cannot be passed on.
+        if (signal.aborted || !(error instanceof FuseError)) await endExec(cli, client, id, request.id);
+        signal.throwIfAborted();
+        throw execError(error, id, request.id);
+      }
     });
   addGlobalOptions(command);
 }
 
-function requestOf(argv: string[], { id, shell, timeout, env, cwd, user }: Flags): ExecRequest {
+/** Its id is chosen here, so that it can be named whatever happens. */
+type Request = ExecRequest & { id: string };
+
+function requestOf(argv: string[], { id = randomUUID(), shell, timeout, env, cwd, user }: Flags): Request {
   return {
+    id,
     ...(argv.length > 0 ? { cmd: argv } : { shell }),
-    ...(id === undefined ? {} : { id }),
     ...(timeout === undefined ? {} : { timeout_ms: timeout }),
     ...(env === undefined ? {} : { env }),
     ...(cwd === undefined ? {} : { cwd }),
@@ -69,11 +90,11 @@ function requestOf(argv: string[], { id, shell, timeout, env, cwd, user }: Flags
   };
 }
 
-function spawnOptions({ cmd, shell, id, timeout_ms, env, cwd, user }: ExecRequest): SpawnOptions {
+function spawnOptions({ cmd, shell, id, timeout_ms, env, cwd, user }: Request): SpawnOptions {
   return {
+    id,
     ...(cmd === undefined ? {} : { cmd }),
     ...(shell === undefined ? {} : { shell }),
-    ...(id === undefined ? {} : { id }),
     ...(timeout_ms === undefined ? {} : { timeoutMs: timeout_ms }),
     ...(env === undefined ? {} : { env }),
     ...(cwd === undefined ? {} : { cwd }),
@@ -81,29 +102,28 @@ function spawnOptions({ cmd, shell, id, timeout_ms, env, cwd, user }: ExecReques
   };
 }
 
-async function start(cli: Cli, client: FuseClient, id: string, request: ExecRequest, asJson: boolean): Promise<void> {
+async function start(cli: Cli, client: FuseClient, id: string, request: Request, asJson: boolean): Promise<void> {
   const exec = await client.environments.execs.start(id, request);
   await cli.io.out(asJson ? json(exec) : `${exec.id}\n`);
   if (!asJson) cli.io.say(`runs on: fuse environment logs --follow ${id} ${exec.id}`);
 }
 
+interface Attended {
+  id: string;
+  request: Request;
+  signal: AbortSignal;
+}
+
 async function runForJson(
   cli: Cli,
   client: FuseClient,
-  id: string,
-  request: ExecRequest,
-  { stdin }: Flags,
+  { id, request, signal }: Attended,
+  stdin: Buffer | undefined,
 ): Promise<number> {
-  const input =
-    stdin === true
-      ? { stdin: (await readAll(process.stdin)).toString('base64'), stdin_encoding: 'base64' as const }
-      : {};
+  const input = stdin === undefined ? {} : { stdin: stdin.toString('base64'), stdin_encoding: 'base64' as const };
   // Without a limit the API's own default would hold.
-  const result = await client.environments.exec(
-    id,
-    { ...request, ...input, timeout_ms: request.timeout_ms ?? NO_LIMIT_MS },
-    { signal: interruptSignal() },
-  );
+  const timeout_ms = request.timeout_ms ?? NO_LIMIT_MS;
+  const result = await client.environments.exec(id, { ...request, ...input, timeout_ms }, { signal });
   await cli.io.out(json(result));
   return exitCodeOfExec(result);
 }
@@ -113,30 +133,23 @@ const NO_LIMIT_MS = 30 * 86_400_000;
 async function stream(
   cli: Cli,
   client: FuseClient,
-  id: string,
-  spawn: SpawnOptions,
-  { stdin }: Flags,
+  { id, request, signal }: Attended,
+  withStdin: boolean,
 ): Promise<number> {
-  const signal = AbortSignal.any([interruptSignal(), cli.io.brokenPipe]);
-  try {
-    const remote = await client.environments.spawn(
-      id,
-      { ...spawn, stdin: stdin === true ? 'pipe' : 'ignore' },
-      { signal, onGap: ({ from, to }) => cli.io.say(`${formatBytes(to - from)} of output are missing here`) },
-    );
-    // A command that takes no more of it says so by its end.
-    if (stdin === true) void feed(process.stdin, remote.stdin).catch(() => {});
-    const [exit] = await Promise.all([
-      remote.exit,
-      copy(remote.stdout, (chunk) => cli.io.out(chunk)),
-      copy(remote.stderr, (chunk) => cli.io.err(chunk)),
-    ]);
-    for (const line of remarks(exit)) cli.io.say(line);
-    return exitCodeOfExec(exit);
-  } catch (error) {
-    if (signal.aborted && signal.reason instanceof Interrupted) return signal.reason.exitCode;
-    throw error;
-  }
+  const remote = await client.environments.spawn(
+    id,
+    { ...spawnOptions(request), stdin: withStdin ? 'pipe' : 'ignore' },
+    { signal, onGap: ({ from, to }) => cli.io.say(`${formatBytes(to - from)} of output are missing here`) },
+  );
+  // A command that takes no more of it says so by its end.
+  if (withStdin) void feed(process.stdin, remote.stdin).catch(() => {});
+  const [exit] = await Promise.all([
+    remote.exit,
+    copy(remote.stdout, (chunk) => cli.io.out(chunk)),
+    copy(remote.stderr, (chunk) => cli.io.err(chunk)),
+  ]);
+  for (const line of remarks(exit)) cli.io.say(line);
+  return exitCodeOfExec(exit);
 }
 
 async function feed(input: AsyncIterable<Uint8Array>, stdin: WritableStream<Uint8Array>): Promise<void> {
@@ -149,9 +162,14 @@ async function copy(stream: ReadableStream<Uint8Array>, write: (chunk: Uint8Arra
   for await (const chunk of stream) await write(chunk);
 }
 
-async function readAll(input: AsyncIterable<Uint8Array>): Promise<Buffer> {
+async function readAll(input: Readable, signal: AbortSignal): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
-  for await (const chunk of input) chunks.push(chunk);
+  try {
+    for await (const chunk of addAbortSignal(signal, input)) chunks.push(chunk);
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  }
   return Buffer.concat(chunks);
 }
 

@@ -1,7 +1,9 @@
+import { CutStreamError } from '@fuse/sdk';
 import type { Command } from 'commander';
 import { parsePositiveInt } from '../../args/number.ts';
 import { addGlobalOptions, type Cli, clientOf } from '../../cli.ts';
 import { interruptSignal } from '../../interrupt.ts';
+import { execError } from '../../output/exec-error.ts';
 import { formatBytes } from '../../output/format.ts';
 
 interface Flags {
@@ -33,11 +35,15 @@ export function addEnvironmentLogsCommand(parent: Command, cli: Cli): void {
         signal: AbortSignal.any([interruptSignal(), cli.io.brokenPipe]),
         ...(tail === undefined ? {} : { tail }),
       });
-      for await (const item of log) {
-        if (item.type === 'stdout') await cli.io.out(item.data);
-        else if (item.type === 'stderr') await cli.io.err(item.data);
-        else if (item.type === 'gap') cli.io.say(`… ${formatBytes(item.to - item.from)} are not kept …`);
+      try {
+        for await (const item of log) {
+          if (item.type === 'stdout') await cli.io.out(item.data);
+          else if (item.type === 'stderr') await cli.io.err(item.data);
+          else if (item.type === 'gap') cli.io.say(`… ${formatBytes(item.to - item.from)} are not kept …`);
+        }
+      } catch (error) {
+        throw error instanceof CutStreamError ? execError(error, id, execId) : error;
       }
     });
-  addGlobalOptions(command);
+  addGlobalOptions(command, { output: false });
 }

@@ -12,7 +12,7 @@ import { RawTerminal } from '../../terminal/raw-terminal.ts';
 interface Flags {
   session?: string;
   list?: true;
-  detachKeys: string;
+  detachKeys?: Uint8Array;
   user?: string;
   cwd?: string;
 }
@@ -37,14 +37,14 @@ export function addEnvironmentShellCommand(parent: Command, cli: Cli): void {
     .argument('[command...]')
     .option('--session <id>', 'begin this session, or join it again')
     .option('--list', 'list the sessions that there are')
-    .option('--detach-keys <keys>', 'keys that leave it running', DEFAULT_DETACH_KEYS)
+    .option('--detach-keys <keys>', `keys that leave it running (default ${DEFAULT_DETACH_KEYS})`, parseDetachKeys)
     .option('--user <name>', 'as this user')
     .option('--cwd <dir>', 'where to begin (default /workspace)')
     .addHelpText('after', AFTER_HELP)
     .action(async (id: string, argv: string[], flags: Flags) => {
       const client = await clientOf(cli, command);
       if (flags.list === true) return list(cli, client, id, wantsJson(command));
-      const keys = parseDetachKeys(flags.detachKeys);
+      const keys = flags.detachKeys ?? parseDetachKeys(DEFAULT_DETACH_KEYS);
       if (process.stdin.isTTY !== true || process.stdout.isTTY !== true)
         throw new CliError('shell needs a terminal', { hint: `fuse environment exec -i ${id} -- COMMAND needs none` });
       process.exitCode = await attach(cli, client, { id, argv, keys, flags });

@@ -1,0 +1,15 @@
+/** The server's hints speak of its routes and fields; where the command line has words of its own for it, those. */
+import type { FuseApiError } from '@fuse/sdk';
+
+const byReason: Record<string, string> = {
+  ambiguous: 'give more of the surrounding text, or --all',
+  no_match: 'the text must be in the file exactly, spaces and line ends included',
+  not_a_directory: '`fuse environment ls -l` says what is there',
+  not_a_regular_file: '`fuse environment ls -l` says what is there; `fuse cp` copies directories',
+  is_a_directory: '`fuse cp` copies directories',
+};
+
+export function apiHint({ code, details, hint }: FuseApiError): string | undefined {
+  if (code === 'not_found' && details?.path !== undefined) return '`fuse environment ls` shows what is in a directory';
+  return byReason[details?.reason ?? ''] ?? hint;
+}
