@@ -15,6 +15,8 @@ export interface Started {
   child: ChildProcess;
   /** Resolves when stdout or stderr holds the text; rejects when the process ends first. */
   says(text: string): Promise<void>;
+  /** So far, on both. */
+  said(): string;
   outcome: Promise<Outcome>;
 }
 
@@ -62,7 +64,7 @@ export function startFuse(
       look();
       void outcome.then(() => reject(new Error(`it ended without saying ${JSON.stringify(wanted)}:\n${text()}`)));
     });
-  return { child, says, outcome };
+  return { child, says, said: text, outcome };
 }
 
 export const fuse = (args: readonly string[], options: FuseOptions): Promise<Outcome> =>

@@ -26,7 +26,8 @@ type Guest = Extract<Location, { kind: 'guest' }>;
 
 const AFTER_HELP = `
 As docker cp: what is copied to a directory that exists goes into it, DIR/. is what is in DIR; a directory copied to a path that does not exist becomes
-it. Relative paths in an environment are below /workspace. Modes are kept; symbolic links stay links, and those that lead out of the directory are left out.
+it. Relative paths in an environment are below /workspace. Modes are kept, but for setuid and its like; symbolic links stay links. On the way out of an
+environment those that lead out of the directory, and devices and pipes, are left out, and told.
 Examples:
   fuse cp app.py fuse-demo:                      to /workspace/app.py
   fuse cp src/. fuse-demo:/opt/app               what is in src
