@@ -3,6 +3,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { LocalStack } from './support/local-stack.ts';
 import { Tmux, whyNoTmux } from './support/tmux.ts';
 
+/** Of the terminal itself: alternate screen, cursor, mouse, application keys. */
+const MODES = '#{alternate_on} #{cursor_flag} #{mouse_any_flag} #{keypad_flag} #{keypad_cursor_flag}';
+const PLAIN = '0 1 0 0 0';
+
 const noTmux = await whyNoTmux();
 if (noTmux !== undefined) console.log(`skipped: the terminal tests, for ${noTmux}`);
 
@@ -54,6 +58,7 @@ describe.skipIf(noTmux !== undefined)('fuse environment shell', () => {
   /** Out of the shell: the terminal is the local one again, as it was, and what is typed is echoed. */
   async function isBack(exitCode: number): Promise<void> {
     await terminal.shows(new RegExp(`^local:${exitCode}>`, 'm'));
+    expect(await terminal.says(MODES)).toBe(PLAIN);
     await terminal.line(
       'clear; stty -a | tr -s " ;" "\\n" | grep -xE -- "-?(icanon|echo|isig|icrnl|opost)" | tr "\\n" ,; echo',
     );
@@ -137,6 +142,18 @@ describe.skipIf(noTmux !== undefined)('fuse environment shell', () => {
     await terminal.shows(/kept\n30 100/);
     await terminal.line('exit');
     await isBack(0);
+  });
+
+  test('a signal that ends the command line leaves the terminal whole, and the session running', async () => {
+    await enter('--session', 'signalled');
+    await terminal.line('vim -n -c "set mouse=a" /workspace/note.txt');
+    await terminal.shows('hello from vim');
+    expect(await terminal.says(MODES)).not.toBe(PLAIN);
+    for (const pid of await terminal.children()) process.kill(pid, 'SIGTERM');
+    await isBack(143);
+    const { state } = await stack.client.environments.execs.get(id, 'signalled');
+    expect(state).toBe('running');
+    await stack.client.environments.execs.kill(id, 'signalled');
   });
 
   test('left in the middle of a full-screen program, by any way, the terminal is whole', async () => {

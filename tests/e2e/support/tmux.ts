@@ -1,6 +1,6 @@
 /** A real terminal: tmux on a server of its own, driven as a person would, read as the screen shows it. */
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -82,6 +82,19 @@ export class Tmux implements AsyncDisposable {
 
   async resize(rows: number, cols: number): Promise<void> {
     await this.#tmux('resize-window', '-t', SESSION, '-x', `${cols}`, '-y', `${rows}`);
+  }
+
+  /** What tmux knows of it, in the words of its FORMATS: "#{cursor_flag}". */
+  async says(format: string): Promise<string> {
+    const { stdout } = await run('tmux', ['-S', this.#socket, 'display-message', '-p', '-t', SESSION, format]);
+    return stdout.trim();
+  }
+
+  /** The processes that its shell has started and that run. */
+  async children(): Promise<number[]> {
+    const shell = await this.says('#{pane_pid}');
+    const pids = await readFile(`/proc/${shell}/task/${shell}/children`, 'utf8');
+    return pids.split(' ').filter(Boolean).map(Number);
   }
 
   /** What stands on the screen; with `history` what has scrolled off it too, with `colours` as escape sequences. */
