@@ -216,7 +216,8 @@ async function pipe(id) {
   });
 }
 
-const stream64 = () => {
+/** The bytes as a stream. */
+function source64() {
   let sent = 0;
   return new ReadableStream({
     pull(controller) {
@@ -225,7 +226,7 @@ const stream64 = () => {
       controller.enqueue(piece);
     },
   });
-};
+}
 
 /** @param {string} id */
 async function file(id) {
@@ -235,7 +236,7 @@ async function file(id) {
       const body = request(session, 'PUT', `/v1/files?path=${path}`, true);
       await Promise.all([send(body, bytes, piece), responded(body)]);
     },
-    api: () => environments.files(id).writeFile(path, stream64()),
+    api: () => environments.files(id).writeFile(path, source64()),
   });
   await throughput('file down', {
     raw: async () => {

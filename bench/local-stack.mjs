@@ -25,7 +25,9 @@ export async function localStack(variables = {}) {
   const port = await freePort();
   const log = openSync(join(home, 'service.log'), 'a');
   const env = { ...process.env, FUSE_LOG_LEVEL: 'warn', ...variables, FUSE_HOME: home, FUSE_PORT: String(port) };
-  const child = spawn(process.execPath, [program], { env, stdio: ['ignore', log, log] });
+  // Such as --cpu-prof.
+  const nodeArguments = (process.env.FUSE_BENCH_NODE_ARGUMENTS ?? '').split(' ').filter((each) => each !== '');
+  const child = spawn(process.execPath, [...nodeArguments, program], { env, stdio: ['ignore', log, log] });
   const url = `http://127.0.0.1:${port}`;
   const deadline = Date.now() + 120_000;
   while (!existsSync(join(home, 'local.json')) || !(await fetch(`${url}/ready`).catch(() => undefined))?.ok) {

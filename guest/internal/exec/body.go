@@ -15,13 +15,15 @@ const (
 	stdinMaxBytes   = 64 << 10
 )
 
-// TakeStdin writes a body to the command as it comes, from this offset of its stdin on (negative: appended), and closes stdin behind it when
-// `end` says so. OnStdinClosed tells when reading the body is of no use any more.
+// TakeStdin writes a body to the command as it comes, from this offset of its stdin on (negative: appended), once the requests before it have
+// brought it that far, and closes stdin behind it when `end` says so. OnStdinClosed tells when reading the body is of no use any more.
 func (e *Exec) TakeStdin(ctx context.Context, body io.Reader, at int64, end bool) (protocol.ExecStdin, error) {
-	if taken, _ := e.stdin.state(); at > taken {
-		return protocol.ExecStdin{}, e.stdinFault(errStdinAhead)
+	over, err := e.stdin.begin(ctx, at)
+	if err != nil {
+		return protocol.ExecStdin{}, e.stdinFault(err)
 	}
-	at, err := e.copyStdin(ctx, body, at)
+	defer over()
+	at, err = e.copyStdin(ctx, body, at)
 	if err == nil && end {
 		err = e.stdin.end(ctx, at)
 		if errors.Is(err, errStdinClosed) {

@@ -3,14 +3,20 @@ package exec
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"fuse/guest/internal/pty"
 )
 
-const wideStdinBytes = 256 << 10
+const (
+	wideStdinBytes = 256 << 10
+	// How long a request waits for the one before it, which may come by another connection, to begin.
+	aheadWait = 2 * time.Second
+)
 
 var (
 	errDetached    = errors.New("the conversation lost its exec")
@@ -31,6 +37,12 @@ type stdin struct {
 	last     byte  // the last byte that was written
 	endedAt  int64 // where a terminal was last sent its end of file
 	wide     bool
+
+	requests struct {
+		sync.Mutex
+		active  int
+		changed chan struct{} // closed when one begins or ends; nil while nobody waits
+	}
 }
 
 // newStdin takes the descriptor over; a negative one is an exec without stdin.
@@ -61,6 +73,50 @@ func (s *stdin) take(ctx context.Context) error {
 }
 
 func (s *stdin) give() { s.turn <- struct{}{} }
+
+// begin waits until the command has everything below the offset, for as long as another request is bringing it, and counts this one. The function
+// returned ends it.
+func (s *stdin) begin(ctx context.Context, at int64) (end func(), err error) {
+	for {
+		s.requests.Lock()
+		if s.taken.Load() >= at {
+			s.count(1)
+			s.requests.Unlock()
+			return func() {
+				s.requests.Lock()
+				s.count(-1)
+				s.requests.Unlock()
+			}, nil
+		}
+		if s.requests.changed == nil {
+			s.requests.changed = make(chan struct{})
+		}
+		changed := s.requests.changed
+		var lonely <-chan time.Time
+		if s.requests.active == 0 {
+			lonely = time.After(aheadWait)
+		}
+		s.requests.Unlock()
+		select {
+		case <-changed:
+		case <-lonely:
+			return nil, errStdinAhead
+		case <-s.open.Done():
+			return nil, errStdinClosed
+		case <-ctx.Done():
+			return nil, errDetached
+		}
+	}
+}
+
+// count needs the lock.
+func (s *stdin) count(difference int) {
+	s.requests.active += difference
+	if s.requests.changed != nil {
+		close(s.requests.changed)
+		s.requests.changed = nil
+	}
+}
 
 // write writes a piece that begins at this offset of the command's stdin, but for what it has already; a negative offset appends. It returns
 // how much of the piece the command has then.

@@ -13,7 +13,8 @@
  *   GET    …/execs/{exec_id}/result?encoding= -> 200 ExecResult | 409 still running
  *   GET    …/execs/{exec_id}/log?offset=N|tail=N&follow=1&stream=ndjson|text|frames (header Fuse-Log-Offset: where it begins)
  *   POST   …/execs/{exec_id}/stdin?offset=N&end=1  raw bytes -> 200 ExecStdin. `offset` is of its stdin: what it has already is passed over, so a
- *                                             request may be repeated; ahead of it is 409 with details.stdin_bytes. Without: appended
+ *                                             request may be repeated; one that is ahead waits while another brings what lies between, or is
+ *                                             409 after 2 s (details.reason=stdin_ahead, stdin_bytes). Without: appended
  *   POST   …/execs/{exec_id}/signal           SignalRequest -> 204
  *   DELETE …/execs/{exec_id}                  -> 204, the whole tree killed; its record stays
  *   GET    …/execs/{exec_id}/connect?offset=N|tail=N  WebSocket, binary messages of frames both ways. First the server's `open`; when the client's

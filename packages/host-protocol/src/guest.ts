@@ -21,8 +21,8 @@
  *          seen until it reads on, which it may not do before its output is acknowledged. A host that writes stdin acknowledges by this route.
  *          The guest writes heartbeats nowhere; a channel that stands still is the host's to ping.
  *   POST   /v1/execs/{id}/stdin?offset=N&end=1  body: raw bytes, streamed -> 200 ExecStdin once all of them are written to the command. Each piece is
- *          written as it comes; the response says what it has in the end. With offset: bytes below what it has are passed over, an offset ahead of it is 409
- *          (details.stdin_bytes). Without: appended where it is, also from several requests at once. `end`: closes stdin behind them (of a terminal: sends
+ *          written as it comes; the response says what it has in the end. With offset: bytes below what it has are passed over; one that is ahead of it waits while another request
+ *          brings what lies between, or is 409 after 2 s (details.reason=stdin_ahead, stdin_bytes). Without: appended where it is, also from several requests at once. `end`: closes stdin behind them (of a terminal: sends
  *          its end-of-file character). 409 details.reason=stdin_closed when it takes none.
  *   POST   /v1/execs/{id}/resize TerminalSize   -> 204 (409 when it has no terminal); SIGWINCH follows by itself
  *   POST   /v1/execs/{id}/signal GuestSignal    -> 204, also when it has ended. `tree`: every process of its cgroup

@@ -1,6 +1,7 @@
 /**
- * stdin of a running command, exactly once: pieces of at most 1 MiB, each under its offset, so that one whose answer was lost may be sent again. What is
- * written while one is on its way goes with the next; over 1 MiB of that the writer waits, as on a full pipe.
+ * stdin of a running command, exactly once: pieces of at most 4 MiB, each under its offset, so that one whose answer was lost may be sent again. What is
+ * written while one is on its way goes with the next; when that is much, the next one is on its way too, so that the command never waits for us. Over 4 MiB
+ * of what waits the writer waits, as on a full pipe.
  */
 import type { ExecStdin } from '@fuse/contract';
 import { FuseApiError, FuseConnectionError, FuseError } from './errors.ts';
@@ -9,7 +10,10 @@ import { GOOD_CONNECTION_MS, PATIENCE_MS } from './persist.ts';
 import { backoffMs, isPassing, type Random } from './retry.ts';
 import { STALL_MS, sleep } from './sleep.ts';
 
-const PIECE_BYTES = 1_048_576;
+const PIECE_BYTES = 4_194_304;
+/** From so much on it goes beside the piece before it. */
+const MUCH_BYTES = 1_048_576;
+const MAX_FLYING = 2;
 
 export interface StdinOptions {
   /** What the command has already; undefined: to be asked for. */
@@ -93,15 +97,20 @@ class StdinSender {
 
   async #send(): Promise<void> {
     try {
-      while (this.#waitingBytes > 0 || (this.#ending && !this.#ended)) {
+      const flying: Promise<void>[] = [];
+      for (;;) {
+        const ends = this.#ending && this.#waitingBytes <= PIECE_BYTES;
+        const wanted = this.#waitingBytes > 0 || (this.#ending && !this.#ended);
+        const room = ends || this.#waitingBytes < MUCH_BYTES ? 1 : MAX_FLYING;
+        if (!wanted && flying.length === 0) break;
+        if (!wanted || flying.length >= room) {
+          await flying.shift();
+          continue;
+        }
         this.#offset ??= (await this.#deliver({ bytes: new Uint8Array(), offset: undefined, end: false })).stdin_bytes;
-        const bytes = this.#take();
-        const end = this.#ending && this.#waitingBytes === 0;
-        const taken = await this.#deliver({ bytes, offset: this.#offset, end });
-        this.#offset += bytes.length;
-        if (taken.stdin_bytes < this.#offset)
-          throw new FuseError(`stdin: ${taken.stdin_bytes} bytes arrived of ${this.#offset}`);
-        this.#ended = end;
+        const sent = this.#sendPiece(this.#take(), this.#offset, ends);
+        sent.catch(() => {}); // told when its turn comes
+        flying.push(sent);
       }
       this.#sending = undefined;
     } catch (error) {
@@ -109,6 +118,14 @@ class StdinSender {
       this.onFailed(error);
       throw error;
     }
+  }
+
+  async #sendPiece(bytes: Uint8Array, offset: number, end: boolean): Promise<void> {
+    const next = offset + bytes.length;
+    this.#offset = next;
+    this.#ended = end;
+    const { stdin_bytes } = await this.#deliver({ bytes, offset, end });
+    if (stdin_bytes < next) throw new FuseError(`stdin: ${stdin_bytes} bytes arrived of ${next}`);
   }
 
   #take(): Uint8Array {
@@ -139,7 +156,7 @@ class StdinSender {
         if (signal.aborted) throw signal.reason;
         if (piece.end && piece.bytes.length === 0 && isClosed(error))
           return { stdin_bytes: piece.offset ?? 0, closed: true };
-        if (!stalled.aborted && !isPassing(error)) throw error;
+        if (!stalled.aborted && !isPassing(error) && !isAhead(error)) throw error;
         const now = performance.now();
         if (now - sentAt >= Math.min(GOOD_CONNECTION_MS, stallMs)) {
           lastHeardAt = now;
@@ -158,3 +175,6 @@ class StdinSender {
 
 /** All that was written has been taken, and it is at its end already. */
 const isClosed = (error: unknown): boolean => error instanceof FuseApiError && error.details?.reason === 'stdin_closed';
+
+/** The piece before it has not come yet. */
+const isAhead = (error: unknown): boolean => error instanceof FuseApiError && error.details?.reason === 'stdin_ahead';
