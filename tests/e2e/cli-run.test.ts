@@ -46,7 +46,10 @@ describe('fuse run', { timeout: 120_000 }, () => {
         stdout: full.fd,
       });
       const { code, stderr } = await cli.outcome;
-      expect([code, stderr]).toEqual([1, expect.stringContaining('cannot write to standard output: ENOSPC')]);
+      expect([code, stderr]).toEqual([
+        1,
+        expect.stringContaining('cannot write to standard output: no space left on device'),
+      ]);
       expect((await stack.client.runs.get(runIdIn(stderr))).state).toBe('cancelled');
     } finally {
       await full.close();

@@ -6,6 +6,7 @@ const byReason: Record<string, string> = {
   no_match: 'the text must be in the file exactly, spaces and line ends included',
   not_a_directory: '`fuse environment ls -l` says what is there',
   not_a_regular_file: '`fuse environment ls -l` says what is there; `fuse cp` copies directories',
+  exec_failed: 'the program, its working directory and its user must be there in the environment',
   is_a_directory: '`fuse cp` copies directories',
 };
 

@@ -24,7 +24,7 @@ export class CopyProgressLine {
     this.#shownMs = nowMs;
     const name = printable(path);
     const tail = name.length > WIDTH ? `…${name.slice(-WIDTH)}` : name;
-    void this.#io.err(Buffer.from(`\r\x1b[K${files} files, ${formatBytes(bytes)} ${tail}`));
+    void this.#io.err(Buffer.from(`\r\x1b[K${path === '' ? '' : `${files} files, `}${formatBytes(bytes)} ${tail}`));
   }
 
   end(): void {

@@ -1,4 +1,5 @@
 import { CliError } from '../cli-error.ts';
+import { systemErrorText } from './system-error-text.ts';
 
 /** Where a command's data and talk go. Data is written byte for byte, at the reader's pace. */
 export interface Io {
@@ -43,5 +44,5 @@ export function processIo(): Io {
 
 function outputError(cause: Error): Error {
   if ('code' in cause && cause.code === 'EPIPE') return new BrokenPipe('nobody reads the output any more', { cause });
-  return new CliError(`cannot write to standard output: ${cause.message}`, { cause });
+  return new CliError(`cannot write to standard output: ${systemErrorText(cause) ?? cause.message}`, { cause });
 }
