@@ -80,6 +80,9 @@ describe.skipIf(noTmux !== undefined)('fuse environment shell', () => {
     await terminal.line("clear; printf '\\033[38;5;208morange\\033[0m 漢字 é 🚀\\n'");
     await terminal.shows('orange 漢字 é 🚀');
     expect(await terminal.screen({ colours: true })).toContain('\x1b[38;5;208morange');
+    // A line feed alone goes down and not back, where a program has asked for that.
+    await terminal.line("clear; stty -opost; printf 'ab\\ncd\\r\\n'; stty opost");
+    await terminal.shows(/^ab\n {2}cd\n/m);
     await terminal.line('exit 3');
     await isBack(3);
   });
@@ -154,6 +157,20 @@ describe.skipIf(noTmux !== undefined)('fuse environment shell', () => {
     const { state } = await stack.client.environments.execs.get(id, 'signalled');
     expect(state).toBe('running');
     await stack.client.environments.execs.kill(id, 'signalled');
+  });
+
+  test('stopped and continued from elsewhere, it has the terminal again as it needs it', async () => {
+    await terminal.line(`clear; fuse environment shell ${id}`);
+    await terminal.shows(/[#$] *$/m);
+    const [pid = 0] = await terminal.children();
+    process.kill(pid, 'SIGSTOP');
+    await terminal.shows(/local:\d+> *$/m);
+    await terminal.type('stty sane; clear; fg');
+    await terminal.press('C-j'); // the terminal is raw still
+    await expect.poll(() => terminal.modes(), { timeout: 30_000 }).toMatch(/\s-opost .*\s-icanon .*\s-echo /s);
+    await terminal.line('clear; echo "guest $((6 * 7))"; exit 6');
+    await terminal.shows('guest 42');
+    await isBack(6);
   });
 
   test('left in the middle of a full-screen program, by any way, the terminal is whole', async () => {

@@ -90,6 +90,12 @@ export class Tmux implements AsyncDisposable {
     return stdout.trim();
   }
 
+  /** Of its line discipline, in the words of stty. */
+  async modes(): Promise<string> {
+    const { stdout } = await run('stty', ['-a', '-F', await this.says('#{pane_tty}')]);
+    return stdout;
+  }
+
   /** The processes that its shell has started and that run. */
   async children(): Promise<number[]> {
     const shell = await this.says('#{pane_pid}');

@@ -3,6 +3,7 @@ import type { FuseApiError } from '@fuse/sdk';
 
 const byReason: Record<string, string> = {
   ambiguous: 'give more of the surrounding text, or --all',
+  no_terminal: '`fuse environment logs --follow` shows what it writes',
   no_match: 'the text must be in the file exactly, spaces and line ends included',
   not_a_directory: '`fuse environment ls -l` says what is there',
   not_a_regular_file: '`fuse environment ls -l` says what is there; `fuse cp` copies directories',
@@ -12,5 +13,7 @@ const byReason: Record<string, string> = {
 
 export function apiHint({ code, details, hint }: FuseApiError): string | undefined {
   if (code === 'not_found' && details?.path !== undefined) return '`fuse environment ls` shows what is in a directory';
+  if (details?.state === 'paused')
+    return '`fuse environment resume` lets it go on; one that was created with --auto-resume does by itself';
   return byReason[details?.reason ?? ''] ?? hint;
 }

@@ -34,6 +34,8 @@ describe('errors as people read them', () => {
     expect(errorText(new FuseApiError({ ...fields, details: { reason: 'something else' } }))).toContain(
       '"replace_all"',
     );
+    const paused = { ...fields, details: { state: 'paused' } };
+    expect(errorText(new FuseApiError(paused))).toContain('hint: `fuse environment resume`');
     const missing = { status: 404, code: 'not_found', reason: 'no file', details: { path: '/x' }, hint: 'POST …' };
     expect(errorText(new FuseApiError(missing))).toContain('hint: `fuse environment ls`');
   });

@@ -2,6 +2,7 @@
  * This process's terminal in raw mode, given back as it was on every way out: dispose, process.exit, an uncaught error, a signal. After a SIGCONT it is raw
  * again (the shell that stopped us has set it as it likes).
  */
+import { spawnSync } from 'node:child_process';
 import { writeSync } from 'node:fs';
 import type { TerminalSize } from '@fuse/contract';
 import { Interrupted } from '../interrupt.ts';
@@ -13,7 +14,10 @@ export class RawTerminal implements Disposable {
   readonly #ended = new AbortController();
   readonly #modes = new ScreenModes();
   readonly #restore = () => this[Symbol.dispose]();
-  readonly #onContinue = () => void process.stdin.setRawMode(true);
+  readonly #onContinue = () => {
+    process.stdin.setRawMode(false); // it would take itself for raw still
+    makeRaw();
+  };
   readonly #onSignals = ENDING.map((name) => ({ name, listen: () => this.#ended.abort(new Interrupted(name)) }));
   #isRaw = false;
 
@@ -21,7 +25,7 @@ export class RawTerminal implements Disposable {
     process.on('exit', this.#restore);
     process.on('SIGCONT', this.#onContinue);
     for (const { name, listen } of this.#onSignals) process.on(name, listen);
-    process.stdin.setRawMode(true);
+    makeRaw();
     this.#isRaw = true;
   }
 
@@ -56,6 +60,15 @@ export class RawTerminal implements Disposable {
     process.stdin.pause();
     writeNow(this.#modes.restoring());
   }
+}
+
+/**
+ * Node leaves the terminal to make a carriage return of every line feed; the guest's terminal has done that already where it was wanted. Without `stty` it is
+ * as Node has it. Setting raw mode off puts both back.
+ */
+function makeRaw(): void {
+  process.stdin.setRawMode(true);
+  spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] });
 }
 
 /** Synchronously: the process may be on its way out. */
