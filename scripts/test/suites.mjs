@@ -15,7 +15,7 @@ import { goTestCounter } from './go-test.mjs';
 
 const CHECK_DEADLINE_MS = 5 * 60_000;
 const UNIT_DEADLINE_MS = 20 * 60_000;
-const VM_DEADLINE_MS = 50 * 60_000;
+const VM_DEADLINE_MS = 75 * 60_000;
 
 /** A check is no test: it counts when it fails. @param {string} name @param {string[]} argv @returns {Suite} */
 const check = (name, argv) => ({
