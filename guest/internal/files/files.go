@@ -103,8 +103,10 @@ func (t *Target) meet() error {
 		return paths.Conflict(paths.Exists, t.Path, "%q is there already", t.Path)
 	case kind == unix.S_IFDIR:
 		return unix.EISDIR
-	case kind != unix.S_IFREG:
+	case kind == unix.S_IFLNK:
 		return nil
+	case kind != unix.S_IFREG: // every program needs /dev/null to be the device that it is
+		return notRegular(t.Path)
 	}
 	if t.Keep.Mode {
 		t.Mode = os.FileMode(there.Mode & 0o7777)

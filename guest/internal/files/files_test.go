@@ -101,6 +101,41 @@ func TestStrangeNamesAreNothingSpecial(t *testing.T) {
 	}
 }
 
+func TestOnlyFilesAndLinksAreReplaced(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mkfifo(root+"/pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 {
+		if err := unix.Mknod(root+"/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("pipe", root+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pipe", "null"} {
+		before, err := os.Lstat(root + "/" + name)
+		if err != nil {
+			continue // it takes root to make a device
+		}
+		if _, err := Put(own(root+"/"+name), strings.NewReader("x")); code(err) != fault.Conflict {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, err := os.Lstat(root + "/" + name); err != nil || after.Mode() != before.Mode() {
+			t.Errorf("%s became %v, %v", name, after, err)
+		}
+	}
+	followed := own(root + "/link")
+	followed.Follow = true
+	if _, err := Put(followed, strings.NewReader("x")); code(err) != fault.Conflict {
+		t.Errorf("through a link: %v", err)
+	}
+	if _, err := Put(own(root+"/link"), strings.NewReader("x")); err != nil {
+		t.Errorf("a link itself: %v", err)
+	}
+}
+
 func TestAnUploadThatFailsLeavesTheOldFileAndNothingElse(t *testing.T) {
 	root := t.TempDir()
 	if _, err := Put(own(root+"/file"), strings.NewReader("old")); err != nil {
