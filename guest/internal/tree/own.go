@@ -70,10 +70,11 @@ func chmodAt(dir int, name string, mode uint32) error {
 	if err := unix.Fstat(file, &info); err != nil || info.Mode&unix.S_IFMT == unix.S_IFLNK {
 		return err
 	}
-	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", file), mode); err != nil {
-		return fmt.Errorf("by /proc: %v", err) // not the file's own ENOENT: /proc was unmounted
+	err = retry(func() error { return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", file), mode) })
+	if err == unix.ENOENT {
+		return fmt.Errorf("by /proc: %v", err) // not the file's own: /proc was unmounted
 	}
-	return nil
+	return err
 }
 
 // below visits everything below a directory, each directory before what is in it. What goes meanwhile is passed over.

@@ -332,6 +332,11 @@ func TestModesAndOwnersAreSetBelowWithoutFollowingLinks(t *testing.T) {
 	refused(t, err, fault.InvalidArgument, "")
 }
 
+func TestAModeThatTheKernelRefusesIsAConflict(t *testing.T) {
+	err := below(background, "/proc/self/fdinfo", func(dir int, entry Entry) error { return chmodAt(dir, entry.Name, 0o444) })
+	refused(t, err, fault.Conflict, "")
+}
+
 func TestRemoveTakesTreesAndNothingBehindLinks(t *testing.T) {
 	tree, root := guest(t)
 	write(t, root+"/kept/file", "")
