@@ -27,7 +27,7 @@
  *   GET    /v1/vms/{id}/execs/{eid}/connect?offset=N|tail=N&rows=&cols=  `Upgrade: fuse-exec/1` -> 101, frames both ways: open, stdout, stderr, gap, heartbeat, exit |
  *                                                 stdin, stdinEnd, signal, resize. With rows and cols it is a viewer of its terminal for as long as it lasts
  *   GET    /v1/vms/{id}/processes              -> 200 ListProcesses;  POST …/processes/{pid}/signal GuestSignal -> 204
- *   GET    /v1/vms/{id}/ports/{port}/connect   `Upgrade: fuse-tunnel/1` -> 101, raw bytes both ways; errors as JSON before it
+ *   GET    /v1/vms/{id}/ports/{port}/connect   `Upgrade: fuse-tunnel-frames/1` -> 101, frames both ways (tunnel-frames.ts); errors as JSON before it
  *   GET    /v1/vms/{id}/file?…  PUT            as the guest's /v1/files, query passed on as it is (parsed by the guest), headers too
  *   POST   /v1/vms/{id}/file/{operation}       as the guest's; the answer is checked against contract's schema here
  *   GET    /v1/vms/{id}/watch?… · GET, PUT /v1/vms/{id}/tar?…   as the guest's

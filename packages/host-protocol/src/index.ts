@@ -1,3 +1,4 @@
 export * from './exec-archive.ts';
 export * from './guest.ts';
 export * from './host.ts';
+export * from './tunnel-frames.ts';

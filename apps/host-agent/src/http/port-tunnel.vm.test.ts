@@ -2,6 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import http from 'node:http';
 import { connect, type Socket } from 'node:net';
+import { HOST_TUNNEL_PROTOCOL, tunnelBytes, tunnelEnd, tunnelFrames } from '@fuse/host-protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TestHost } from '../vms/test-host.ts';
 
@@ -49,7 +50,7 @@ function dial(port: number | string, of = vm): Promise<Socket> {
     const request = http.request({
       ...{ hostname, port: at, path: `/v1/vms/${of}/ports/${port}/connect`, agent: false },
       createConnection: () => connect({ host: hostname, port: Number(at), allowHalfOpen: true }),
-      headers: { ...host.authorization, connection: 'Upgrade', upgrade: 'fuse-tunnel/1' },
+      headers: { ...host.authorization, connection: 'Upgrade', upgrade: HOST_TUNNEL_PROTOCOL },
     });
     request.on('error', reject);
     request.on('upgrade', (_response, socket: Socket, head) => {
@@ -67,9 +68,13 @@ function dial(port: number | string, of = vm): Promise<Socket> {
 }
 
 async function all(socket: Socket): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of socket.iterator({ destroyOnReturn: false })) chunks.push(chunk);
+  const chunks: Uint8Array[] = [];
+  for await (const bytes of tunnelBytes(socket.iterator({ destroyOnReturn: false }))) chunks.push(bytes);
   return Buffer.concat(chunks);
+}
+
+function send(socket: Socket, bytes: Uint8Array | string): void {
+  for (const frame of tunnelFrames(Buffer.from(bytes))) socket.write(frame);
 }
 
 describe('a tunnel to a port', () => {
@@ -77,7 +82,8 @@ describe('a tunnel to a port', () => {
     const bytes = randomBytes(2_000_000);
     const socket = await dial(port);
     const received = all(socket);
-    socket.end(bytes);
+    send(socket, bytes);
+    socket.end(tunnelEnd());
     const echoed = await received;
     expect(echoed.length).toBe(bytes.length + 3);
     const sum = (each: Buffer) => createHash('sha256').update(each).digest('hex');
@@ -88,7 +94,7 @@ describe('a tunnel to a port', () => {
   it('serves HTTP, one request after the other and many at once', async () => {
     const get = async () => {
       const socket = await dial(7005);
-      socket.write('GET /servers.py HTTP/1.0\r\n\r\n');
+      send(socket, 'GET /servers.py HTTP/1.0\r\n\r\n');
       return (await all(socket)).toString();
     };
     for (const answer of [await get(), ...(await Promise.all(Array.from({ length: 20 }, get)))])
@@ -103,6 +109,20 @@ describe('a tunnel to a port', () => {
 
   it('of a connection that is reset is an error, not an end', async () => {
     const socket = await dial(7002);
+    await expect(all(socket)).rejects.toThrow();
+  });
+
+  it('whose bytes were not read yet is an error too, once its VM is gone', async () => {
+    const other = (await host.create()).id;
+    await host.shell(
+      other,
+      `setsid python3 -c 'import socket,time
+server = socket.create_server(("127.0.0.1", 7003)); connection = server.accept()[0]
+connection.sendall(b"g" * 300000); time.sleep(600)' > /dev/null 2>&1 & sleep 3`,
+    );
+    const socket = await dial(7003, other);
+    socket.pause();
+    await host.destroy(other);
     await expect(all(socket)).rejects.toThrow();
   });
 
@@ -123,7 +143,7 @@ describe('a tunnel to a port', () => {
     const established = async () =>
       (await host.shell(vm, 'ss -tn state established | grep -c :7001 || true')).stdout.toString().trim();
     const socket = await dial(7001);
-    socket.write('x');
+    send(socket, 'x');
     await new Promise((resolve) => socket.once('data', resolve));
     expect(Number(await established())).toBeGreaterThan(0);
     socket.destroy();

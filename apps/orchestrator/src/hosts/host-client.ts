@@ -5,7 +5,7 @@
  */
 
 import type { Readable } from 'node:stream';
-import { type Healthcheck, TUNNEL_PROTOCOL } from '@fuse/contract';
+import type { Healthcheck } from '@fuse/contract';
 import {
   CollectedOutputs,
   type CollectOutputs,
@@ -13,6 +13,7 @@ import {
   ExportedSnapshot,
   type ExportSnapshot,
   type GuestFiles,
+  HOST_TUNNEL_PROTOCOL,
   HostCapacityReport,
   HostExec,
   HostExecResult,
@@ -171,10 +172,10 @@ export class HostClient implements AsyncDisposable {
     return this.#transport.nothing({ method: 'DELETE', path, timeoutMs: START_EXEC_MS, signal });
   }
 
-  /** One connection to the TCP server on that port of the guest; half-close is its peers'. `conflict` when nothing listens there. */
+  /** One connection to the TCP server on that port of the guest, in frames (tunnel-frames.ts). `conflict` when nothing listens there. */
   tunnel(vmId: string, port: number, signal?: AbortSignal): Promise<Upgraded> {
     const path = `/v1/vms/${vmId}/ports/${port}/connect`;
-    return this.#transport.upgrade({ method: 'GET', path, timeoutMs: CONNECT_MS, signal }, TUNNEL_PROTOCOL);
+    return this.#transport.upgrade({ method: 'GET', path, timeoutMs: CONNECT_MS, signal }, HOST_TUNNEL_PROTOCOL);
   }
 
   putHealthcheck(vmId: string, body: Healthcheck, signal?: AbortSignal): Promise<void> {

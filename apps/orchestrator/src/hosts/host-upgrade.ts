@@ -1,4 +1,4 @@
-/** A connection to a host agent that stops being HTTP: `Upgrade: fuse-exec/1`, `fuse-tunnel/1`. */
+/** A connection to a host agent that stops being HTTP: `Upgrade: fuse-exec/1`, `fuse-tunnel-frames/1`. */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';

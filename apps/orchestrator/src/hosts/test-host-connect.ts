@@ -1,6 +1,6 @@
-/** The connections of a test host that stop being HTTP: `fuse-exec/1` to a command, `fuse-tunnel/1` to a port of this machine. */
+/** The connections of a test host that stop being HTTP: `fuse-exec/1` to a command, `fuse-tunnel-frames/1` to a port of this machine. */
 import { once } from 'node:events';
-import { connect as connectTcp, type Socket } from 'node:net';
+import { connect as connectTcp } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
@@ -12,7 +12,7 @@ import {
   SignalRequest,
   TerminalSize,
 } from '@fuse/contract';
-import { EXEC_PROTOCOL } from '@fuse/host-protocol';
+import { EXEC_PROTOCOL, HOST_TUNNEL_PROTOCOL, tunnelBytes, tunnelEnd, tunnelFrames } from '@fuse/host-protocol';
 import type { TestHostExec } from './test-host-exec.ts';
 
 const switchTo = (protocol: string) =>
@@ -158,12 +158,21 @@ export async function tunnel(port: number, socket: Duplex, head: Buffer): Promis
     server.destroy();
     throw failed;
   });
-  socket.write(switchTo('fuse-tunnel/1'));
-  if (head.length > 0) server.write(head);
-  const reset = () => (socket as Socket).resetAndDestroy(); // an upgrade's socket is one
-  server.on('error', reset);
-  socket.on('error', () => server.resetAndDestroy());
+  socket.write(switchTo(HOST_TUNNEL_PROTOCOL));
+  if (head.length > 0) socket.unshift(head);
+  socket.on('error', () => {}); // 'close' follows
   socket.once('close', () => server.destroy());
-  socket.pipe(server);
-  server.pipe(socket);
+  const up = async () => {
+    for await (const bytes of tunnelBytes(socket.iterator({ destroyOnReturn: false })))
+      if (!server.write(bytes)) await room(server);
+    server.end();
+    socket.resume();
+  };
+  const down = async () => {
+    for await (const bytes of server.iterator({ destroyOnReturn: false }))
+      for (const frame of tunnelFrames(bytes as Buffer)) if (!socket.write(frame)) await room(socket);
+    socket.end(tunnelEnd());
+  };
+  up().catch(() => server.resetAndDestroy());
+  down().catch(() => socket.end(() => socket.destroy())); // a cut that looks like an end, as a reset behind unread bytes does
 }

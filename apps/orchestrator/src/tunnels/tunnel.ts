@@ -1,8 +1,6 @@
 /** A connection to a TCP server in an environment, relayed byte for byte with its half-closes (contract's attach.ts). */
-import { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
-import { TLSSocket } from 'node:tls';
 import { AppError, invalidField, webSocketClose } from '@fuse/contract';
+import { TunnelCut, tunnelBytes, tunnelEnd, tunnelFrames } from '@fuse/host-protocol';
 import { noteLoss } from '../environments/note-loss.ts';
 import type { ConnectParts } from '../execs/connect-start.ts';
 import { inUse } from '../execs/in-use.ts';
@@ -29,18 +27,11 @@ export async function tunnel({ context, environments }: ConnectParts, request: U
     await relay(request.accept(), far);
     return done('both sides ended');
   } catch (error) {
-    if (far !== undefined) reset(far.socket);
     await noteLoss(context, row, error);
     throw error;
   } finally {
-    far?.socket.destroy();
+    far?.socket.destroy(); // without its end the server's connection is reset
   }
-}
-
-/** So that the server does not take what it has for all that there is. */
-function reset(socket: Duplex): void {
-  if (socket instanceof Socket && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
-  else socket.destroy();
 }
 
 export function portOf(text: string): number {
@@ -50,19 +41,21 @@ export function portOf(text: string): number {
 }
 
 async function relay(peer: Peer, { socket, head }: Upgraded): Promise<void> {
+  if (head.length > 0) socket.unshift(head);
   const up = async () => {
-    for await (const bytes of peer.received()) await writeWithRoom(socket, bytes);
-    socket.end();
+    for await (const bytes of peer.received())
+      for (const frame of tunnelFrames(bytes)) await writeWithRoom(socket, frame);
+    socket.end(tunnelEnd());
   };
   const down = async () => {
-    if (head.length > 0) await peer.send(head);
     try {
-      for await (const bytes of socket.iterator({ destroyOnReturn: false })) await peer.send(bytes);
+      for await (const bytes of tunnelBytes(socket.iterator({ destroyOnReturn: false }))) await peer.send(bytes);
     } catch (cause) {
-      if (!socket.destroyed) throw cause;
+      if (!(cause instanceof TunnelCut || socket.destroyed)) throw cause;
       throw new EndedBy({ code: webSocketClose.lost, reason: 'the connection to the port was reset' });
     }
     peer.sendEnd();
+    socket.resume(); // so that its close is noticed
   };
   await Promise.all([up(), down()]);
 }
