@@ -3,6 +3,7 @@ import { AppError, toEnvelope } from '@fuse/contract';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { diskFullError, isDiskFull } from '../vms/disk-full.ts';
+import { CallerGone } from './caller-signal.ts';
 
 export function toAppError(error: unknown): AppError {
   if (error instanceof AppError) return error;
@@ -21,7 +22,8 @@ export function toAppError(error: unknown): AppError {
 
 export function answerError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const shown = toAppError(error);
-  if (shown.code === 'internal') request.log.error({ err: error }, 'request failed');
+  if (error instanceof CallerGone) request.log.debug('the caller has gone');
+  else if (shown.code === 'internal') request.log.error({ err: error }, 'request failed');
   else if (shown.status >= 500) request.log.warn({ err: error }, 'request refused');
   if (shown.retryAfterSeconds !== undefined) reply.header('retry-after', shown.retryAfterSeconds);
   return reply.code(shown.status).send(toEnvelope(shown));

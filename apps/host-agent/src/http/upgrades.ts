@@ -8,6 +8,7 @@ import type { Socket } from 'node:net';
 import { type AppError, toEnvelope } from '@fuse/contract';
 import { type Logger, newRequestId } from '@fuse/runtime';
 import { bearerCheck } from './auth.ts';
+import { CallerGone } from './caller-signal.ts';
 import { toAppError } from './errors.ts';
 
 /** How long a connection may last once the host agent stops: time for its last bytes. */
@@ -74,7 +75,7 @@ export class Upgrades {
       gone.abort(this.#stopping.reason);
       setTimeout(() => socket.destroy(), END_GRACE_MS).unref();
     };
-    socket.once('close', () => gone.abort(new Error('the caller has gone')));
+    socket.once('close', () => gone.abort(new CallerGone()));
     socket.setNoDelay(true);
     let status = 101;
     let accepted = false;
@@ -130,7 +131,8 @@ function paramsOf(route: Route, path: string): Record<string, string> | undefine
 }
 
 function refuse(log: Logger, socket: Socket, shown: AppError, error: unknown): number {
-  if (shown.code === 'internal') log.error({ err: error }, 'upgrade failed');
+  if (error instanceof CallerGone) log.debug('the caller has gone');
+  else if (shown.code === 'internal') log.error({ err: error }, 'upgrade failed');
   else if (shown.status >= 500) log.warn({ err: error }, 'upgrade refused');
   const body = JSON.stringify(toEnvelope(shown));
   const head = [
