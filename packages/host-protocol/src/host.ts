@@ -245,6 +245,8 @@ export const StartExec = z.object({
    * is held for so long as if there were one.
    */
   hold: z.object({ until_followed_ms: z.number().int().nonnegative() }).optional(),
+  /** Of a terminal that belongs to one connection: it is killed with its tree once nobody has watched it for so long, whatever became of who began it. */
+  kill_unwatched_ms: z.number().int().positive().optional(),
 });
 export type StartExec = z.infer<typeof StartExec>;
 

@@ -29,6 +29,7 @@ export const ExecRecord = z.object({
   tty: TerminalSize.optional(),
   keep: z.enum(['head', 'ends']).default('head'),
   hold: z.object({ until_followed_ms: z.number() }).optional(),
+  kill_unwatched_ms: z.number().optional(),
   /** Cut for display. */
   argv: z.array(z.string()).default([]),
   cwd: z.string().optional(),
@@ -73,6 +74,7 @@ export function newExecRecord(id: string, asked: StartExec, nowMs: number, scope
     ...(request.tty === undefined ? {} : { tty: request.tty }),
     keep: request.keep ?? 'head',
     ...(request.hold === undefined ? {} : { hold: request.hold }),
+    ...(request.kill_unwatched_ms === undefined ? {} : { kill_unwatched_ms: request.kill_unwatched_ms }),
     argv: shownArgv(request.argv),
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
     ...(request.user === undefined ? {} : { user: request.user }),

@@ -18,6 +18,7 @@ import type { StdinOptions } from '../guest/exec-stdin.ts';
 import type { Guest } from '../guest/guest.ts';
 import { flushIfThere } from '../vms/atomic-file.ts';
 import { diskFullError, isDiskFull } from '../vms/disk-full.ts';
+import { Alarm } from './alarm.ts';
 import { ExecInput } from './exec-input.ts';
 import { type ExecRecord, saveExecRecord, stdinPath, toGuestSpec } from './exec-record.ts';
 import { forgetFirstStdin, keepFirstStdin } from './first-stdin.ts';
@@ -70,6 +71,8 @@ export class Exec {
   readonly #directory: string;
   readonly #stopping = new AbortController();
   readonly #limit: TimeLimit;
+  /** Rings when nobody has watched it for as long as `kill_unwatched_ms` says. */
+  readonly #unwatched = new Alarm(() => void this.#endUnwatched());
   #record: ExecRecord;
   #spool: Spool | undefined;
   /** Of one that had ended when it was loaded. */
@@ -278,6 +281,7 @@ export class Exec {
   }
 
   async #run(origin: 'new' | 'loaded', firstStdinBase64: string | undefined): Promise<void> {
+    this.#watchUnwatched();
     try {
       if (origin === 'new') await this.#writeDown(firstStdinBase64);
       await this.#follow();
@@ -286,6 +290,7 @@ export class Exec {
       else await this.#fail(error);
     } finally {
       this.#limit.set(undefined);
+      this.#unwatched.clear();
       await this.#saving;
       await this.#spool?.close().catch((error: unknown) => {
         this.#host.log.error({ err: error, exec_id: this.#record.id }, 'exec log not closed');
@@ -356,7 +361,7 @@ export class Exec {
       if (this.running) await this.#host.guest().resizeExec(this.guestId, wanted);
       await this.#change({ tty: wanted });
     };
-    return new Terminal(size, apply, this.#host.log);
+    return new Terminal(size, apply, { log: this.#host.log, onViewers: () => this.#watchUnwatched() });
   }
 
   #specToTell(): ExecSpec | undefined {
@@ -416,6 +421,24 @@ export class Exec {
       this.#host.log.warn({ err: error, exec_id: id }, 'guest did not confirm the kill');
       if (this.running && !this.detached)
         this.#host.condemn(`its guest did not answer when exec ${id} overran its time`);
+    }
+  }
+
+  #watchUnwatched(): void {
+    const afterMs = this.#record.kill_unwatched_ms;
+    const isWatched = (this.terminal?.viewers ?? 0) > 0;
+    if (afterMs === undefined || isWatched || !this.running || this.detached) this.#unwatched.clear();
+    else this.#unwatched.set(Date.now() + afterMs);
+  }
+
+  async #endUnwatched(): Promise<void> {
+    const { id } = this.#record;
+    this.#host.log.info({ exec_id: id }, 'nobody watches this terminal any more: killing it');
+    try {
+      await this.kill();
+    } catch (error) {
+      this.#host.log.debug({ err: error, exec_id: id }, 'terminal not killed yet');
+      this.#watchUnwatched(); // it stands still, perhaps
     }
   }
 

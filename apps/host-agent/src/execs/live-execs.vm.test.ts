@@ -252,6 +252,18 @@ describe('a terminal', () => {
       ...more,
     });
 
+  it('of one connection is killed once nobody watches it, and not before', async () => {
+    const { id } = await terminal(['sh'], { kill_unwatched_ms: 1_000 });
+    {
+      using viewer = await TestConnection.open(host, vm, id);
+      viewer.type('sleep 2; echo still $((40 + 2))\n');
+      await viewer.until('still 42');
+    }
+    expect(await host.endOf(vm, id)).toMatchObject({ state: 'exited', exit: { signal: 'SIGKILL' } });
+    const never = await terminal(['sh'], { kill_unwatched_ms: 500 });
+    expect(await host.endOf(vm, never.id)).toMatchObject({ state: 'exited' });
+  });
+
   it('echoes, outlives its viewers, and shows its scrollback again', async () => {
     const { id } = await terminal(['sh']);
     {

@@ -16,7 +16,7 @@ function terminal(fail: () => boolean = () => false) {
       if (fail()) throw new Error('the guest does not answer');
       applied.push(size);
     },
-    log,
+    { log },
   );
   return { subject, applied };
 }

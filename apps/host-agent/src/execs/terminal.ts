@@ -14,15 +14,21 @@ export interface Viewer {
 export class Terminal {
   readonly #apply: (size: TerminalSize) => Promise<void>;
   readonly #log: Logger;
+  readonly #onViewers: () => void;
   readonly #viewers = new Map<Viewer, TerminalSize | undefined>();
   #size: TerminalSize;
   #applying: Promise<void> = Promise.resolve();
 
-  /** `apply` tells the guest, and whoever keeps the size. */
-  constructor(size: TerminalSize, apply: (size: TerminalSize) => Promise<void>, log: Logger) {
+  /** `apply` tells the guest, and whoever keeps the size. `onViewers`: somebody came or left. */
+  constructor(
+    size: TerminalSize,
+    apply: (size: TerminalSize) => Promise<void>,
+    { log, onViewers = () => {} }: { log: Logger; onViewers?: () => void },
+  ) {
     this.#size = size;
     this.#apply = apply;
     this.#log = log;
+    this.#onViewers = onViewers;
   }
 
   get size(): TerminalSize {
@@ -40,9 +46,14 @@ export class Terminal {
         if (this.#viewers.has(viewer)) this.#viewers.set(viewer, size);
         return this.#settle();
       },
-      leave: () => (this.#viewers.delete(viewer) ? this.#settle() : Promise.resolve()),
+      leave: () => {
+        if (!this.#viewers.delete(viewer)) return Promise.resolve();
+        this.#onViewers();
+        return this.#settle();
+      },
     };
     this.#viewers.set(viewer, undefined);
+    this.#onViewers();
     return viewer;
   }
 

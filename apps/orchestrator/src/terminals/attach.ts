@@ -34,6 +34,8 @@ import { attachOptions, requireTty } from './attach-options.ts';
 
 /** What is printed before anybody looks waits for so long rather than that it is lost. */
 const UNTIL_FOLLOWED_MS = 10_000;
+/** A shell of a connection's own outlives an orchestrator that died by so long; above what its links take to come back to a host agent. */
+const UNWATCHED_MS = 90_000;
 
 export async function attach(parts: ConnectParts, request: UpgradeRequest): Promise<Ending> {
   const { context, environments } = parts;
@@ -48,7 +50,7 @@ export async function attach(parts: ConnectParts, request: UpgradeRequest): Prom
   let link: ExecLink | undefined;
   let isOver = false;
   try {
-    const started = await startForConnection(parts, row, { execId, command: shellOf(options), signal });
+    const started = await startForConnection(parts, row, { execId, command: shellOf(options, isOwn), signal });
     if (started.exec.tty === undefined) throw hasNoTerminal(execId);
     link = await ExecLink.open(context, started.row, {
       execId,
@@ -76,7 +78,7 @@ export async function attach(parts: ConnectParts, request: UpgradeRequest): Prom
   }
 }
 
-function shellOf({ cmd, size, user, cwd }: AttachOptions): StartExec {
+function shellOf({ cmd, size, user, cwd }: AttachOptions, isOwn: boolean): StartExec {
   return {
     ...(cmd.length === 0 ? { argv: ['$SHELL'], login: true } : { argv: cmd }),
     ...(user === undefined ? {} : { user }),
@@ -87,6 +89,7 @@ function shellOf({ cmd, size, user, cwd }: AttachOptions): StartExec {
     max_log_bytes: MAX_SCROLLBACK_BYTES,
     keep: 'ends',
     hold: { until_followed_ms: UNTIL_FOLLOWED_MS },
+    ...(isOwn ? { kill_unwatched_ms: UNWATCHED_MS } : {}),
   };
 }
 
