@@ -45,7 +45,7 @@ function asStartError(error: unknown): unknown {
   if (error.details?.reason !== 'exec_failed') return error;
   return new AppError('invalid_argument', error.message, {
     details: { ...error.details, field: 'cmd' },
-    hint: 'The program must exist in the image and be executable.',
+    hint: 'Program, working directory and user must exist in the environment, and the program be executable.',
     cause: error,
   });
 }

@@ -96,7 +96,7 @@ export function asExecError(row: EnvironmentRow, error: unknown): unknown {
   if (error.code === 'invalid_argument' && error.details?.reason === 'exec_failed')
     return new AppError('invalid_argument', error.message, {
       details: { ...error.details, field: 'cmd' },
-      hint: 'The program must exist in the image and be executable.',
+      hint: 'Program, working directory and user must exist in the environment, and the program be executable.',
       cause: error,
     });
   // The host does not know the VM or the exec any more.
