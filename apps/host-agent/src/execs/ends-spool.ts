@@ -9,6 +9,7 @@ import { type FileHandle, open, rm } from 'node:fs/promises';
 import { encodeFrame, frameType } from '@fuse/contract';
 import type { GuestExecExit } from '@fuse/host-protocol';
 import { isDiskFull } from '../vms/disk-full.ts';
+import { appendTo } from './append-to.ts';
 import { type Followers, IN_FLIGHT_BYTES } from './followers.ts';
 import { summarizeFrameFile } from './frame-file.ts';
 import { FrameScan } from './frame-scan.ts';
@@ -166,7 +167,7 @@ export class EndsSpool implements Spool {
     try {
       const into = await this.#partFor(run.length);
       try {
-        for (let at = 0; at < run.length; ) at += (await this.#file.write(run, at)).bytesWritten;
+        await appendTo(this.#file, run);
       } catch (error) {
         await this.#file.truncate(into.bytes);
         throw error;

@@ -7,6 +7,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { encodeFrame, frameType } from '@fuse/contract';
 import type { GuestExecExit } from '@fuse/host-protocol';
 import { isDiskFull } from '../vms/disk-full.ts';
+import { appendTo } from './append-to.ts';
 import { summarizeFrameFile } from './frame-file.ts';
 import { FrameSieve } from './frame-sieve.ts';
 import type { LogPart } from './log-parts.ts';
@@ -127,7 +128,7 @@ export class FrameSpool implements Spool {
 
   async #append(bytes: Uint8Array): Promise<void> {
     try {
-      for (let at = 0; at < bytes.length; ) at += (await this.#file.write(bytes, at)).bytesWritten;
+      await appendTo(this.#file, bytes);
       this.#logBytes += bytes.length;
       this.#options.onAppended();
     } catch (error) {
