@@ -5,7 +5,7 @@
  *   GET  /v1/environments/{id}/files?path=            -> 200 bytes; `Range: bytes=` -> 206. Headers Content-Length, Fuse-File-Mode, Fuse-File-Uid,
  *                                                        Fuse-File-Gid, Last-Modified. 404, 409 not a regular file. HEAD too
  *   PUT  /v1/environments/{id}/files?path=&mode=&uid=&gid=&user=&sha256=&exclusive=1   bytes -> 201 FileWritten. A temporary file, then rename: readers see
- *                                                        the old or the new one whole. Parents are made. Mode and owner of a replaced file stay unless given
+ *                                                        the old or the new one whole. Parents are made. Mode and owner of a replaced file stay unless given. Devices and the like are never replaced
  *   POST /v1/environments/{id}/files/{operation}      JSON, `fileOperations` below
  *   GET  /v1/environments/{id}/files/watch?path=&recursive=1  -> 200 ndjson of WatchEvent; the first line is {"type":"ready"}
  *   GET  /v1/environments/{id}/tar?path=              -> 200 a tar (pax) of the directory or file; a directory as `./…` below itself, a file under its own name. Sockets are left out
