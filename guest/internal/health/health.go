@@ -20,6 +20,9 @@ const (
 	starting = "starting"
 	passing  = "passing"
 	failing  = "failing"
+
+	// Until the first pass it is looked this often whether it passes yet. Failures count at the check's own pace only.
+	firstLooks = time.Second
 )
 
 // Checker has one check at a time, or none.
@@ -86,6 +89,7 @@ type watch struct {
 func (w *watch) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	due := w.begun
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,13 +97,30 @@ func (w *watch) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		inStartPeriod := time.Since(w.begun) < w.plan.startPeriod
+		isDue := !time.Now().Before(due)
 		problem := w.try(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		w.judge(problem, inStartPeriod)
-		timer.Reset(w.plan.interval)
+		if isDue {
+			due = time.Now().Add(w.plan.interval)
+		}
+		if isDue || problem == "" {
+			w.judge(problem, inStartPeriod)
+		}
+		if w.isNew() {
+			timer.Reset(min(firstLooks, time.Until(due)))
+		} else {
+			timer.Reset(time.Until(due))
+		}
 	}
+}
+
+// isNew says whether there is no verdict yet.
+func (w *watch) isNew() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state == starting
 }
 
 // judge takes the outcome of one try; "" is a pass.

@@ -2,7 +2,10 @@ package health
 
 import (
 	"encoding/json"
+	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -32,6 +35,39 @@ func TestAVerdictNeedsAllItsFailuresInARow(t *testing.T) {
 		w.judge(step.problem, step.inStartPeriod)
 		if got := w.report(); got.State != step.want || got.Failures != step.failures || got.Message != step.problem {
 			t.Errorf("step %d: %+v, want %+v", i, got, step)
+		}
+	}
+}
+
+func TestTheFirstPassIsNotWaitedForAWholeInterval(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	hour := int64(3600)
+	var answers atomic.Int64
+	go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if answers.Add(1) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	c := New(nil)
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := c.Put(protocol.Healthcheck{HTTP: &protocol.HealthcheckHTTP{Port: port}, IntervalSeconds: hour}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Delete()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		state, err := c.Get()
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", state, err)
+		}
+		if state.State == passing {
+			break
+		}
+		if state.Failures > 1 {
+			t.Fatalf("looks between count as failures: %+v", state)
 		}
 	}
 }
