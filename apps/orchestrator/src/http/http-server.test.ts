@@ -236,6 +236,13 @@ describe('bodies', () => {
     });
   });
 
+  it('that are missing or no JSON say what to send', async () => {
+    for (const body of ['', 'null', '{'])
+      expect(JSON.parse((await send('POST', '/things', body)).text)).toMatchObject({
+        error: { hint: 'Send one JSON object in UTF-8.' },
+      });
+  });
+
   it('that are malformed are 400 with the reason and the field', async () => {
     const refusals: [string | Uint8Array<ArrayBuffer> | undefined, string | undefined, RegExp][] = [
       [undefined, undefined, /^invalid JSON body: a JSON object is required/],

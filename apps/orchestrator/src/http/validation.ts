@@ -23,7 +23,10 @@ export function parseBody<T extends ZodType>(schema: T, body: unknown): ReturnTy
   return result.data as ReturnType<T['parse']>; // zod's own type, which `T` hides
 }
 
-const emptyBody = () => new AppError('invalid_argument', 'invalid JSON body: a JSON object is required');
+const emptyBody = () =>
+  new AppError('invalid_argument', 'invalid JSON body: a JSON object is required', {
+    hint: 'Send one JSON object in UTF-8.',
+  });
 
 /** The first problem, told with the dotted path of its field (`spec.labels.team`, `cmd.0`). */
 export function invalidInput(error: ZodError): AppError {
