@@ -56,7 +56,9 @@ function onlyPattern([option, pattern, ...rest]) {
 }
 
 /** Elsewhere that name is no browser; the browser's tests say then that they are skipped. */
-const isDebian = async () => /^ID=debian$/m.test(await readFile('/etc/os-release', 'utf8').catch(() => ''));
+async function isDebian() {
+  return /^ID=debian$/m.test(await readFile('/etc/os-release', 'utf8').catch(() => ''));
+}
 
 /** Where packages/testing looks too. */
 async function hasPostgres() {
