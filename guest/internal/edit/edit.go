@@ -104,7 +104,9 @@ func linesOf(text, old []byte) string {
 	number, from := 1, 0
 	for at := bytes.Index(text, old); at >= 0 && len(lines) < maxLinesNamed; {
 		number += bytes.Count(text[from:at], []byte{'\n'})
-		lines = append(lines, strconv.Itoa(number))
+		if line := strconv.Itoa(number); len(lines) == 0 || lines[len(lines)-1] != line {
+			lines = append(lines, line)
+		}
 		from = at
 		next := bytes.Index(text[at+len(old):], old)
 		if next < 0 {

@@ -13,6 +13,7 @@ const byReason: Record<string, string> = {
 
 export function apiHint({ code, details, hint }: FuseApiError): string | undefined {
   if (code === 'not_found' && details?.path !== undefined) return '`fuse environment ls` shows what is in a directory';
+  if (details?.exec_id === 'startup') return '`fuse environment logs ID startup` shows all that the script wrote';
   if (details?.state === 'paused')
     return '`fuse environment resume` lets it go on; one that was created with --auto-resume does by itself';
   return byReason[details?.reason ?? ''] ?? hint;

@@ -22,7 +22,7 @@ A session outlives the connection: leave it with ctrl-p ctrl-q, come back with -
 Exits with the shell's own code.
 Examples:
   fuse environment shell fuse-demo                    a login shell
-  fuse environment shell fuse-demo -- htop            a program in a terminal
+  fuse environment shell fuse-demo -- top             a program in a terminal
   fuse environment shell --session work fuse-demo     the session "work": begun, or joined again
   fuse environment shell --list fuse-demo             sessions that there are
 `;
