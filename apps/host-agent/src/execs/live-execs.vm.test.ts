@@ -183,7 +183,7 @@ describe('a connection', () => {
   it('carries both ways to the end of the command', async () => {
     const { id } = await open(['cat']);
     using connection = await TestConnection.open(host, vm, id);
-    expect(connection.opened).toEqual({ exec_id: id, offset: 0, stdin_bytes: 0, stdin_closed: false });
+    expect(connection.opened).toEqual({ exec_id: id, offset: 0, log_end: 0, stdin_bytes: 0, stdin_closed: false });
     connection.type('to and ');
     connection.type('fro');
     expect(await connection.until('fro')).toBe('to and fro');
