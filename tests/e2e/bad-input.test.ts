@@ -99,7 +99,15 @@ describe('environments', () => {
     ['an unknown image', { task_id: 'x', spec: { image: 'nope' } }, 400],
     ['a card', { task_id: 'x', spec: { gpus: 1 } }, 503],
     ['what no host has', { task_id: 'x', spec: { ram_mb: 4_000_000 } }, 503],
-    ['what comes later', { task_id: 'x', startup_script: 'true' }, 501],
+    ['what comes later', { task_id: 'x', secrets: { A: 'b' } }, 501],
+    [
+      'a startup that outlasts the wait',
+      { task_id: 'x', startup_script: 'true', startup_script_timeout_seconds: 56 },
+      400,
+    ],
+    ['a file of ours', { task_id: 'x', files: { '/fuse/x': '' } }, 400],
+    ['too many bytes', { task_id: 'x', files: { '/a': 'A'.repeat(720_000) } }, 413],
+    ['two healthchecks', { task_id: 'x', healthcheck: { http: { port: 1 }, exec: ['true'] } }, 400],
   ])('are refused with %s', async (_, body, status) => {
     expect((await stack.post('/v1/environments', body)).status).toBe(status);
     expect(await stack.client.environments.list()).toEqual([]);
