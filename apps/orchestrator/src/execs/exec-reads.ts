@@ -9,6 +9,7 @@ import type { EnvironmentRow } from '../db/schema.ts';
 import { isGone } from '../environments/environment.ts';
 import type { EnvironmentContext } from '../environments/environment-context.ts';
 import { environmentById, environmentByUid } from '../environments/environment-store.ts';
+import { noteLoss } from '../environments/note-loss.ts';
 import { ArchiveSource } from './exec-archive.ts';
 import { type ExecSource, HostSource, isNotFound } from './exec-source.ts';
 import { goneEnvironments } from './gone-environments.ts';
@@ -67,6 +68,11 @@ export class ExecReads {
       if (isNotFound(error)) throw new AppError('vm_lost', `its environment is ${now.state}`, { cause: error });
       throw error;
     }
+  }
+
+  /** When its VM died its environment says so before the caller hears of the exec. */
+  async noteLoss(row: EnvironmentRow, error = 'the end of the command is not known'): Promise<void> {
+    await noteLoss(this.#context, row, new AppError('vm_lost', error));
   }
 
   async #foundIn(row: EnvironmentRow, source: ExecSource, execId: string, signal: AbortSignal): Promise<FoundExec> {

@@ -116,8 +116,10 @@ async function* allEvents(
     });
     const { exec } = place;
     if (offset >= exec.log_bytes) {
-      if (exec.state === 'lost')
+      if (exec.state === 'lost') {
+        await reads.noteLoss(place.row, exec.error);
         return yield { kind: 'lost', error: exec.error ?? 'the end of the command is not known', offset };
+      }
       // Not kept as a frame, it is known all the same.
       if (exec.state === 'exited' && exec.exit !== undefined) {
         const payload = Buffer.from(JSON.stringify(exec.exit));
