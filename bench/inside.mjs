@@ -57,7 +57,11 @@ try {
   const spec = { cpus: 1, ram_mb: Number(values.ram), storage_gb: 2 };
   const { id } = await environments.create({ task_id: 'inside', spec });
   const parts = { exec: execs, many, stream, keys, pipe, file, tar, http: requests };
-  for (const name of values.only.split(',')) await parts[/** @type {keyof typeof parts} */ (name)](id);
+  try {
+    for (const name of values.only.split(',')) await parts[/** @type {keyof typeof parts} */ (name)](id);
+  } finally {
+    await environments.destroy(id); // processes of their own leave VMs running
+  }
 } finally {
   session.destroy();
   await raw.end();
