@@ -6,9 +6,9 @@
  *   141                      nobody read our output any more; the run was cancelled
  *   1                        no truthful result: refused, no room, the VM was lost, outputs could not be saved
  */
+import { TIMED_OUT_EXIT_CODE } from '@fuse/contract';
 import type { ExecExit, RunResult } from '@fuse/sdk';
 
-export const TIMED_OUT_EXIT_CODE = 124;
 export const CANCELLED_EXIT_CODE = 130;
 
 export function exitCodeOf(result: RunResult): number {

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { addAbortSignal, type Readable } from 'node:stream';
+import { EXEC_MAX_TIMEOUT_MS } from '@fuse/contract';
 import type { ExecExit, ExecRequest, FuseClient, SpawnOptions } from '@fuse/sdk';
 import { FuseError } from '@fuse/sdk';
 import type { Command } from 'commander';
@@ -122,13 +123,11 @@ async function runForJson(
 ): Promise<number> {
   const input = stdin === undefined ? {} : { stdin: stdin.toString('base64'), stdin_encoding: 'base64' as const };
   // Without a limit the API's own default would hold.
-  const timeout_ms = request.timeout_ms ?? NO_LIMIT_MS;
+  const timeout_ms = request.timeout_ms ?? EXEC_MAX_TIMEOUT_MS;
   const result = await client.environments.exec(id, { ...request, ...input, timeout_ms }, { signal });
   await cli.io.out(json(result));
   return exitCodeOfExec(result);
 }
-
-const NO_LIMIT_MS = 30 * 86_400_000;
 
 async function stream(
   cli: Cli,

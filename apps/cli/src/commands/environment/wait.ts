@@ -1,8 +1,9 @@
+import { TIMED_OUT_EXIT_CODE } from '@fuse/contract';
 import type { Command } from 'commander';
 import { parseDurationMs } from '../../args/duration.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
 import { CliError } from '../../cli-error.ts';
-import { exitCodeOfExec, TIMED_OUT_EXIT_CODE } from '../../exit-code.ts';
+import { exitCodeOfExec } from '../../exit-code.ts';
 import { interruptSignal } from '../../interrupt.ts';
 import { json } from '../../output/format.ts';
 
