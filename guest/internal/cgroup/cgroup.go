@@ -76,6 +76,7 @@ func NewTree(root int, limits Limits) (*Tree, error) {
 	}
 	t := &Tree{execs: execs, spare: make(chan *Group, 1), lingering: map[*Group]struct{}{}}
 	t.prepare()
+	go t.endThrashing(limits.MemoryMaxBytes)
 	return t, nil
 }
 
@@ -141,7 +142,12 @@ func (g *Group) Kill() error {
 }
 
 // Signal sends a signal to every process of the group, those in groups that the guest made below it included.
-func (g *Group) Signal(signal unix.Signal) { processes.SignalAll(g.pids, signal) }
+func (g *Group) Signal(signal unix.Signal) {
+	if signal == unix.SIGKILL && g.Kill() == nil {
+		return
+	}
+	processes.SignalAll(g.pids, signal)
+}
 
 func (g *Group) pids() []int {
 	g.mu.Lock()

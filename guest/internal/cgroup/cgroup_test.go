@@ -29,3 +29,22 @@ func FuzzEventValue(f *testing.F) {
 		}
 	})
 }
+
+func TestThrashingIsToldFromOtherWaysToFillTheMemory(t *testing.T) {
+	const limit = 170 << 20
+	before := usage{anonBytes: 160 << 20, fileBytes: 4 << 20, majorFaults: 1000, limitHits: 500}
+	for _, c := range []struct {
+		what string
+		now  usage
+		want bool
+	}{
+		{"programs are read again and again", usage{165 << 20, 4 << 20, 1500, 900}, true},
+		{"the limit was not hit", usage{165 << 20, 4 << 20, 1500, 500}, false},
+		{"a large file is read", usage{100 << 20, 60 << 20, 1500, 900}, false},
+		{"a file is written, with all programs in memory", usage{165 << 20, 4 << 20, 1010, 900}, false},
+	} {
+		if got := c.now.thrashes(before, limit); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}

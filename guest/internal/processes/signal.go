@@ -1,11 +1,18 @@
 package processes
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 )
 
-// A tree that still grows after so many rounds is given up on: what it grew since lives on.
-const maxRounds = 100
+const (
+	// A tree that still grows after so many rounds is given up on: what it grew since lives on.
+	maxRounds = 100
+	// A process that was just forked may not be listed yet, so one look that finds nothing new proves nothing.
+	quietRounds = 3
+	quietDelay  = time.Millisecond
+)
 
 // SignalAll sends a signal once to every process that find finds, those that appear meanwhile included. Each is held by a descriptor before it is
 // looked for once more, so that the signal never reaches another process that was given the same number.
@@ -16,11 +23,17 @@ func SignalAll(find func() []int, signal unix.Signal) {
 			unix.Close(fd)
 		}
 	}()
+	quiet := 0
 	for range maxRounds {
 		fresh := hold(find, held)
 		if len(fresh) == 0 {
-			return
+			if quiet++; quiet == quietRounds {
+				return
+			}
+			time.Sleep(quietDelay)
+			continue
 		}
+		quiet = 0
 		for _, pid := range fresh {
 			_ = unix.PidfdSendSignal(held[pid], signal, nil, 0) // one that has ended needs none
 		}
