@@ -14,10 +14,21 @@ export class Alarm {
     this.clear();
     const leftMs = Math.max(atMs - Date.now(), 0);
     this.#timer =
-      leftMs > MAX_TIMER_MS ? setTimeout(() => this.set(atMs), MAX_TIMER_MS) : setTimeout(this.#onDue, leftMs);
+      leftMs > MAX_TIMER_MS ? setTimeout(() => this.set(atMs), MAX_TIMER_MS) : setTimeout(() => this.#ring(), leftMs);
+  }
+
+  /** Until it has rung or was cleared. */
+  get isSet(): boolean {
+    return this.#timer !== undefined;
   }
 
   clear(): void {
     clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #ring(): void {
+    this.#timer = undefined;
+    this.#onDue();
   }
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { AppError, TerminalSize } from '@fuse/contract';
 import { type ExecSpec, GuestExecExit, StartExec } from '@fuse/host-protocol';
 import { z } from 'zod';
-import { readIfThere, writeAtomically } from '../vms/atomic-file.ts';
+import { readIfThere, writeInPlace } from '../vms/atomic-file.ts';
 
 export const ExecId = z
   .string()
@@ -49,7 +49,7 @@ export const ExecRecord = z.object({
 export type ExecRecord = z.infer<typeof ExecRecord>;
 
 export const stdinPath = (directory: string): string => join(directory, 'stdin');
-const recordPath = (directory: string): string => join(directory, 'exec.json');
+export const recordPath = (directory: string): string => join(directory, 'exec.json');
 
 /** For display: what is over 4 KiB in sum is cut. */
 const MAX_SHOWN_ARGV = 4_096;
@@ -118,12 +118,12 @@ export function toGuestSpec(request: StartExec, hasStdin: boolean): ExecSpec {
   };
 }
 
-export async function saveExecRecord(directory: string, record: ExecRecord): Promise<void> {
-  await writeAtomically(recordPath(directory), JSON.stringify(record));
+export function saveExecRecord(directory: string, record: ExecRecord): Promise<void> {
+  return writeInPlace(recordPath(directory), JSON.stringify(record));
 }
 
 /** Undefined when none was written: the guest never heard of it. */
 export async function loadExecRecord(directory: string): Promise<ExecRecord | undefined> {
   const text = await readIfThere(recordPath(directory));
-  return text === undefined ? undefined : ExecRecord.parse(JSON.parse(text));
+  return text === undefined || text === '' ? undefined : ExecRecord.parse(JSON.parse(text));
 }

@@ -8,7 +8,7 @@
  */
 import { setMaxListeners } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname } from 'node:path';
 import type { Readable } from 'node:stream';
 import { AppError, type ExecOpened, type ExecStdin } from '@fuse/contract';
 import type { ExecSpec, GuestSignal, HostExec } from '@fuse/host-protocol';
@@ -20,7 +20,7 @@ import { flushIfThere } from '../vms/atomic-file.ts';
 import { diskFullError, isDiskFull } from '../vms/disk-full.ts';
 import { Alarm } from './alarm.ts';
 import { ExecInput } from './exec-input.ts';
-import { type ExecRecord, saveExecRecord, stdinPath, toGuestSpec } from './exec-record.ts';
+import { type ExecRecord, recordPath, saveExecRecord, stdinPath, toGuestSpec } from './exec-record.ts';
 import { forgetFirstStdin, keepFirstStdin } from './first-stdin.ts';
 import { Followers } from './followers.ts';
 import { gapOf, type LogView } from './log-parts.ts';
@@ -36,6 +36,8 @@ const KILL_DEADLINE_MS = 10_000;
 const KILLED_EXIT_MS = 5_000;
 /** A guest that answers and yet has not started the command after this time is not going to. */
 const START_LIMIT_MS = 60_000;
+/** So soon after its start a command that still runs is written down as started. One that has ended by then is written down once. */
+const STARTED_WRITE_MS = 50;
 
 /** What an exec needs of its VM. */
 export interface ExecHost {
@@ -82,6 +84,7 @@ export class Exec {
   #connected = newConnected();
   #flushed = false;
   #saving: Promise<void> = Promise.resolve();
+  readonly #unsaved = new Alarm(() => void this.#save());
   #told = false;
   #refused = false;
   /** Whatever a reader may wait for: more log, the end. */
@@ -267,7 +270,8 @@ export class Exec {
   async flush(): Promise<void> {
     if (this.#flushed) return;
     const { running } = this;
-    const names = [stdinPath(this.#directory), join(this.#directory, 'exec.json'), this.#directory];
+    await this.#saveRest();
+    const names = [stdinPath(this.#directory), recordPath(this.#directory), this.#directory];
     for (const path of [...this.log.parts.map((part) => part.path), ...names]) await flushIfThere(path);
     await flushIfThere(dirname(this.#directory));
     this.#flushed = !running;
@@ -291,7 +295,7 @@ export class Exec {
     } finally {
       this.#limit.set(undefined);
       this.#unwatched.clear();
-      await this.#saving;
+      await this.#saveRest();
       await this.#spool?.close().catch((error: unknown) => {
         this.#host.log.error({ err: error, exec_id: this.#record.id }, 'exec log not closed');
       });
@@ -376,7 +380,7 @@ export class Exec {
     this.#record = rest;
     this.#limit.setRun(Date.now(), this.#record.timeout_ms);
     if (this.followers.count === 0) this.followers.expect(this.log.end);
-    void this.#change({});
+    this.#unsaved.set(Date.now() + STARTED_WRITE_MS);
     this.#onStarted();
   }
 
@@ -450,6 +454,17 @@ export class Exec {
     const record: ExecRecord = rest.state !== 'running' || request === undefined ? rest : { ...rest, request };
     this.#record = record;
     if (change.state !== undefined) this.changes.notify();
+    return this.#save();
+  }
+
+  async #saveRest(): Promise<void> {
+    if (this.#unsaved.isSet) void this.#save();
+    await this.#saving;
+  }
+
+  #save(): Promise<void> {
+    this.#unsaved.clear();
+    const record = this.#record;
     this.#saving = this.#saving
       .then(() => saveExecRecord(this.#directory, record))
       .catch((error: unknown) => {
