@@ -20,7 +20,6 @@ import { type PauseOptions, pauseEnvironment } from './pause-environment.ts';
 import { putRight } from './put-right.ts';
 import { ready } from './ready.ts';
 import { resumeEnvironment } from './resume-environment.ts';
-import { SharedReads } from './shared-reads.ts';
 import { giveUpStart, isGoneOnWith, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
 import { type StartTogetherOptions, startTogether } from './start-together.ts';
 
@@ -38,7 +37,6 @@ type MoveKind = (typeof MOVE_KINDS)[number];
 
 export class EnvironmentService implements AsyncDisposable {
   readonly #context: MoveContext;
-  readonly #reads = new SharedReads<EnvironmentRow | undefined>();
   readonly #starts = new Map<string, Underway<EnvironmentRow>>();
   /** Pausing, resuming, and waiting for either. */
   readonly #moves = new Map<string, Underway<unknown>>();
@@ -211,8 +209,7 @@ export class EnvironmentService implements AsyncDisposable {
 
   /** 404 when it does not exist, or is another tenant's. */
   async find(tenantId: string, id: string): Promise<EnvironmentRow> {
-    const read = () => environmentById(this.#context.db.query, tenantId, id);
-    const row = await this.#reads.read(`${tenantId}/${id}`, read);
+    const row = await environmentById(this.#context.db.query, tenantId, id);
     if (row === undefined) throw new AppError('not_found', `vm ${id} not found`);
     return row;
   }
