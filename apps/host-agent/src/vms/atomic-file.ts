@@ -27,10 +27,10 @@ export async function writeAtomically(path: string, text: string): Promise<void>
  */
 export async function writeInPlace(path: string, text: string): Promise<void> {
   const bytes = Buffer.from(text);
-  if (bytes.length > PAGE_BYTES || !fitsInPlace(path, bytes)) await writeAtomically(path, text);
+  if (bytes.length > PAGE_BYTES || !wroteInPlace(path, bytes)) await writeAtomically(path, text);
 }
 
-function fitsInPlace(path: string, bytes: Buffer): boolean {
+function wroteInPlace(path: string, bytes: Buffer): boolean {
   const fd = openSync(path, constants.O_RDWR | constants.O_CREAT, 0o600);
   try {
     const { size } = fstatSync(fd);
