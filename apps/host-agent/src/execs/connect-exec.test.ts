@@ -4,7 +4,15 @@ import type { ServerHttp2Stream } from 'node:http2';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { AppError, encodeFrame, type Frame, FrameError, FrameParser, frameType } from '@fuse/contract';
+import {
+  AppError,
+  encodeFrame,
+  type Frame,
+  FrameError,
+  FrameParser,
+  frameType,
+  MAX_FRAME_PAYLOAD_BYTES,
+} from '@fuse/contract';
 import type { StartExec } from '@fuse/host-protocol';
 import { openObjectStore } from '@fuse/object-store';
 import { createLogger } from '@fuse/runtime';
@@ -163,8 +171,8 @@ describe('a connection to an exec', () => {
     await fc.assert(
       fc.asyncProperty(pieces, async (sent) => {
         ends = [];
-        // What is no frame in the end cuts it, whatever came before.
-        await exchange([...sent, Buffer.alloc(70, 0xff)]);
+        // What is no frame in the end cuts it, whatever came before: the longest payload that may still be owed, and a bad header.
+        await exchange([...sent, Buffer.alloc(MAX_FRAME_PAYLOAD_BYTES + 70, 0xff)]);
         await expect.poll(() => ends.length).toBe(1);
         const [end] = ends;
         expect(end instanceof FrameError || end instanceof AppError || end instanceof Error).toBe(true);
@@ -172,7 +180,7 @@ describe('a connection to an exec', () => {
         expect(exec.running).toBe(true);
         expect(exec.followers.count).toBe(0);
       }),
-      { numRuns: 100 },
+      { numRuns: 100, endOnFailure: true },
     );
     const marker = '<still there>';
     const frames = await exchange([encodeFrame(frameType.stdin, Buffer.from(marker))], (seen) =>
