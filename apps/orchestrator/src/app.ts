@@ -76,10 +76,11 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const cluster = await ensureCluster(db);
     const owner = newId('orch');
     const hub = disposables.add('event hub', await EventHub.open(db));
-    const hostDirectory = disposables.add('host clients', new HostDirectory(db, log));
+    const hostDirectory = disposables.add('host clients', new HostDirectory(db, hub, log));
     const hosts = new HostService(db);
     const environmentContext: EnvironmentContext = {
       db,
+      hub,
       hosts: hostDirectory,
       log,
       clusterTag: cluster.tag,

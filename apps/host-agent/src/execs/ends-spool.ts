@@ -13,7 +13,7 @@ import { appendTo } from './append-to.ts';
 import { type Followers, IN_FLIGHT_BYTES } from './followers.ts';
 import { summarizeFrameFile } from './frame-file.ts';
 import { FrameScan } from './frame-scan.ts';
-import { findParts, gapOf, type LogPart, partEnd, segmentPath } from './log-parts.ts';
+import { findParts, gapOf, type LogPart, newLog, partEnd, segmentPath } from './log-parts.ts';
 import { RecentBytes } from './recent-bytes.ts';
 import { type Spool, SpoolError } from './spool.ts';
 
@@ -22,6 +22,8 @@ const SMALLEST_SEGMENT_BYTES = 4_096;
 
 export interface EndsSpoolOptions {
   directory: string;
+  /** Nothing of the log can be there yet, so nothing is looked for. */
+  isNew?: boolean;
   limitBytes: number;
   followers: Followers;
   /** How far a follower may be behind before the command waits for it; absent: as far as the log reaches. */
@@ -49,7 +51,8 @@ export class EndsSpool implements Spool {
   #pending: Uint8Array[] = [];
 
   static async open(options: EndsSpoolOptions): Promise<EndsSpool> {
-    const { head, segments, stale } = await findParts(options.directory);
+    const { directory, isNew = false } = options;
+    const { head, segments, stale } = isNew ? newLog(directory) : await findParts(directory);
     for (const path of stale) await rm(path, { force: true });
     const last = segments.at(-1) ?? head;
     const file = await open(last.path, 'a', 0o600);

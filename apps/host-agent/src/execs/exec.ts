@@ -7,7 +7,8 @@
  *   running -> (nothing) the guest says that the program cannot be started: it never ran, no trace is kept
  */
 import { setMaxListeners } from 'node:events';
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdirSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Readable } from 'node:stream';
 import { AppError, type ExecOpened, type ExecStdin } from '@fuse/contract';
@@ -288,7 +289,7 @@ export class Exec {
     this.#watchUnwatched();
     try {
       if (origin === 'new') await this.#writeDown(firstStdinBase64);
-      await this.#follow();
+      await this.#follow(origin === 'new');
     } catch (error) {
       if (this.detached) this.#onNotStarted(error);
       else await this.#fail(error);
@@ -303,8 +304,9 @@ export class Exec {
     }
   }
 
-  async #follow(): Promise<void> {
+  async #follow(isNew: boolean): Promise<void> {
     const spool = await openSpool(this.#directory, this.#record, {
+      isNew,
       followers: this.followers,
       onTruncated: () => this.#change({ log_truncated: true }),
       onAppended: () => this.changes.notify(),
@@ -352,7 +354,7 @@ export class Exec {
     const { stdin_object_key } = this.#record;
     if (stdin_object_key !== undefined) await this.#host.store.head(stdin_object_key);
     try {
-      await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+      mkdirSync(this.#directory, { recursive: true, mode: 0o700 }); // a trip through the thread pool takes longer
       if (firstStdinBase64 !== undefined) await keepFirstStdin(this.#directory, firstStdinBase64);
       await saveExecRecord(this.#directory, this.#record);
     } catch (error) {

@@ -3,6 +3,7 @@
  * survive the end of this process, not of the machine (whose end is the VM's as well).
  * A full disk ends the log as its bound does: the rest is counted and dropped, the command goes on.
  */
+import { fstatSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { encodeFrame, frameType } from '@fuse/contract';
 import type { GuestExecExit } from '@fuse/host-protocol';
@@ -36,7 +37,7 @@ export class FrameSpool implements Spool {
   static async open(options: FrameSpoolOptions): Promise<FrameSpool> {
     const file = await open(options.path, 'a', 0o600);
     try {
-      const { size } = await file.stat();
+      const { size } = fstatSync(file.fd);
       const { wholeBytes, exit } = await summarizeFrameFile(options.path, size);
       if (wholeBytes < size) await file.truncate(wholeBytes);
       return new FrameSpool(file, wholeBytes, exit, options);

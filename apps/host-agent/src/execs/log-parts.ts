@@ -50,11 +50,23 @@ export async function* bytesOfParts(parts: readonly LogPart[]): AsyncGenerator<U
   }
 }
 
+interface FoundParts {
+  head: LogPart;
+  segments: LogPart[];
+  stale: string[];
+}
+
+export const newLog = (directory: string): FoundParts => ({
+  head: { offset: 0, path: headPath(directory), bytes: 0 },
+  segments: [],
+  stale: [],
+});
+
 /**
  * As the files are found, with all their bytes. Only the segments that reach the last one without a gap count: what a killed process did not get
  * around to removing is in `stale`.
  */
-export async function findParts(directory: string): Promise<{ head: LogPart; segments: LogPart[]; stale: string[] }> {
+export async function findParts(directory: string): Promise<FoundParts> {
   const head = await partAt(headPath(directory), 0);
   const segments: LogPart[] = [];
   const stale: string[] = [];

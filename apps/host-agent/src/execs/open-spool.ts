@@ -9,6 +9,8 @@ import type { Spool } from './spool.ts';
 const TERMINAL_LAG_BYTES = 262_144;
 
 export interface SpoolParts {
+  /** Nothing of it can be there yet. */
+  isNew: boolean;
   followers: Followers;
   onTruncated: () => Promise<void>;
   onAppended: () => void;

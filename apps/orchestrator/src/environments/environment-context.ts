@@ -1,12 +1,14 @@
 /** What every operation on environments stands on. */
 import type { Logger } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
+import type { EventHub } from '../events/events.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import type { PlacementPolicy } from '../scheduling/schedule.ts';
 import type { ExecArchiving } from './destroy-vm.ts';
 
 export interface EnvironmentContext {
   db: Db;
+  hub: EventHub;
   hosts: HostDirectory;
   log: Logger;
   /** Ownership tag of this control plane's VMs. */

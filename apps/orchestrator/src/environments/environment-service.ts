@@ -19,6 +19,7 @@ import { watchHealth } from './health.ts';
 import { type PauseOptions, pauseEnvironment } from './pause-environment.ts';
 import { putRight } from './put-right.ts';
 import { ready } from './ready.ts';
+import { RecentEnvironments } from './recent-environments.ts';
 import { resumeEnvironment } from './resume-environment.ts';
 import { giveUpStart, isGoneOnWith, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
 import { type StartTogetherOptions, startTogether } from './start-together.ts';
@@ -37,6 +38,7 @@ type MoveKind = (typeof MOVE_KINDS)[number];
 
 export class EnvironmentService implements AsyncDisposable {
   readonly #context: MoveContext;
+  readonly #recent: RecentEnvironments;
   readonly #starts = new Map<string, Underway<EnvironmentRow>>();
   /** Pausing, resuming, and waiting for either. */
   readonly #moves = new Map<string, Underway<unknown>>();
@@ -48,6 +50,7 @@ export class EnvironmentService implements AsyncDisposable {
 
   constructor(context: EnvironmentContext) {
     this.#context = { ...context, driving: new Map() };
+    this.#recent = new RecentEnvironments(context.db, context.hub);
   }
 
   /** 400 naming `field` and those that exist when no host has it; 503 when there is no host to ask. */
@@ -209,9 +212,12 @@ export class EnvironmentService implements AsyncDisposable {
 
   /** 404 when it does not exist, or is another tenant's. */
   async find(tenantId: string, id: string): Promise<EnvironmentRow> {
-    const row = await environmentById(this.#context.db.query, tenantId, id);
-    if (row === undefined) throw new AppError('not_found', `vm ${id} not found`);
-    return row;
+    return required(id, await environmentById(this.#context.db.query, tenantId, id));
+  }
+
+  /** The same as it was a moment ago, perhaps: for what its host refuses when it is not so any more. */
+  async findRecent(tenantId: string, id: string): Promise<EnvironmentRow> {
+    return required(id, await this.#recent.find(tenantId, id));
   }
 
   /** Live ones by id, one more than `limit` when there are more. */
@@ -273,6 +279,7 @@ export class EnvironmentService implements AsyncDisposable {
    */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stopping = true;
+    this.#recent[Symbol.dispose]();
     const starts = [...this.#starts.values(), ...this.#moves.values(), ...this.#watches.values()];
     for (const { abort } of starts) abort.abort(new ProcessStops());
     const late = new AbortController();
@@ -282,4 +289,9 @@ export class EnvironmentService implements AsyncDisposable {
     ]);
     late.abort();
   }
+}
+
+function required(id: string, row: EnvironmentRow | undefined): EnvironmentRow {
+  if (row === undefined) throw new AppError('not_found', `vm ${id} not found`);
+  return row;
 }

@@ -109,26 +109,45 @@ export async function* followEvents(
 
 /** Fans `channels.events` out inside this process: one LISTEN however many followers. */
 export class EventHub implements AsyncDisposable {
-  readonly #waiters = new Map<string, Set<() => void>>();
+  readonly #waiters: Map<string, Set<() => void>>;
+  readonly #watchers: Set<(payload: string | undefined) => void>;
   readonly #subscription: AsyncDisposable;
 
-  private constructor(subscription: AsyncDisposable, waiters: Map<string, Set<() => void>>) {
+  private constructor(
+    subscription: AsyncDisposable,
+    waiters: Map<string, Set<() => void>>,
+    watchers: Set<(payload: string | undefined) => void>,
+  ) {
     this.#subscription = subscription;
     this.#waiters = waiters;
+    this.#watchers = watchers;
   }
 
   static async open(db: Db): Promise<EventHub> {
     const waiters = new Map<string, Set<() => void>>();
+    const watchers = new Set<(payload: string | undefined) => void>();
     const subscription = await db.listen(channels.events, (payload) => {
+      for (const watcher of watchers) watcher(payload);
       const chosen = payload === undefined ? [...waiters.values()] : [waiters.get(payload)];
       for (const wakes of chosen) for (const wake of [...(wakes ?? [])]) wake();
     });
-    return new EventHub(subscription, waiters);
+    return new EventHub(subscription, waiters, watchers);
   }
 
   /** Register before reading the rows, then no event between reading and waiting is missed. `next` also returns now and then without news. */
   waiter(subject: string): Waiter {
     return new Waiter(this.#waiters, subject);
+  }
+
+  /** Hears of every event of any subject of this kind; undefined: some may have been missed. Must not throw. */
+  watch(kind: SubjectKind, onEvent: (subjectId: string | undefined) => void): Disposable {
+    const prefix = `${kind}:`;
+    const watcher = (payload: string | undefined) => {
+      if (payload === undefined) onEvent(undefined);
+      else if (payload.startsWith(prefix)) onEvent(payload.slice(prefix.length));
+    };
+    this.#watchers.add(watcher);
+    return { [Symbol.dispose]: () => void this.#watchers.delete(watcher) };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -189,7 +189,10 @@ export class ExecService {
     work: (row: EnvironmentRow, client: HostClient) => Promise<T>,
   ): Promise<T> {
     for (let tries = 1; ; tries += 1) {
-      const row = await this.#environments.ready(await this.#environments.find(tenantId, id), signal);
+      const found = await (tries === 1
+        ? this.#environments.findRecent(tenantId, id)
+        : this.#environments.find(tenantId, id));
+      const row = await this.#environments.ready(found, signal);
       try {
         return await work(row, await this.#context.hosts.client(row.host_id));
       } catch (error) {

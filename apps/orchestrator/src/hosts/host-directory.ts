@@ -4,18 +4,28 @@ import type { HostImage } from '@fuse/host-protocol';
 import { type Logger, withDeadline } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
+import type { EventHub } from '../events/events.ts';
 import { type HostClient, HostClients } from './host-client.ts';
 import { allHosts, hostById, recordHeartbeat } from './host-store.ts';
 
 const HEARTBEAT_MS = 5_000;
+/** So long a host's address and token are taken to be what they were, unless it registers again: every command in an environment asks for them. */
+const ADDRESS_FRESH_MS = 1_000;
 
 export class HostDirectory implements AsyncDisposable {
   readonly #db: Db;
   readonly #log: Logger;
   readonly #clients = new HostClients();
+  readonly #recent = new Map<string, { client: HostClient; readAt: number }>();
+  readonly #unwatch: Disposable;
+  #changes = 0;
 
-  constructor(db: Db, log: Logger) {
+  constructor(db: Db, hub: EventHub, log: Logger) {
     this.#db = db;
+    this.#unwatch = hub.watch('host', () => {
+      this.#changes += 1;
+      this.#recent.clear();
+    });
     this.#log = log;
   }
 
@@ -24,9 +34,15 @@ export class HostDirectory implements AsyncDisposable {
   }
 
   async client(hostId: string | null): Promise<HostClient> {
+    const recent = hostId === null ? undefined : this.#recent.get(hostId);
+    const readAt = performance.now();
+    const changes = this.#changes;
+    if (recent !== undefined && readAt - recent.readAt < ADDRESS_FRESH_MS) return recent.client;
     const row = hostId === null ? undefined : await hostById(this.#db.query, hostId);
     if (row === undefined) throw new AppError('unavailable', 'the host of this environment is no longer registered');
-    return this.#clients.for(row);
+    const client = this.#clients.for(row);
+    if (changes === this.#changes) this.#recent.set(row.id, { client, readAt });
+    return client;
   }
 
   /** Asks one host how it is and writes that down; false when it did not answer. Waits HEARTBEAT_MS at most. */
@@ -59,6 +75,7 @@ export class HostDirectory implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#unwatch[Symbol.dispose]();
     await this.#clients[Symbol.asyncDispose]();
   }
 }

@@ -8,6 +8,7 @@ import { type Engine, openTestDb, type TestDb } from '../db/test-database.ts';
 import type { Admission } from '../environments/admission.ts';
 import { EnvironmentService } from '../environments/environment-service.ts';
 import { environmentByUid } from '../environments/environment-store.ts';
+import { EventHub } from '../events/events.ts';
 import { HostDirectory } from '../hosts/host-directory.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost, type TestHostOptions } from '../hosts/test-host.ts';
@@ -25,10 +26,11 @@ export class Replica implements AsyncDisposable {
   readonly snapshots: SnapshotService;
   readonly reconciler: Reconciler;
 
-  constructor(db: Db, objectStore: ObjectStore, intervals: Partial<typeof defaultIntervals> = {}) {
-    this.hosts = new HostDirectory(db, log);
+  constructor(db: Db, hub: EventHub, objectStore: ObjectStore, intervals: Partial<typeof defaultIntervals> = {}) {
+    this.hosts = new HostDirectory(db, hub, log);
     const context = {
       db,
+      hub,
       hosts: this.hosts,
       log,
       clusterTag: TAG,
@@ -92,9 +94,10 @@ export async function openScene(engine: Engine, options: TestHostOptions = {}): 
   const objectStore = await openObjectStore({ kind: 'file', directory: directory.path });
   const host = await TestHost.start({ objectStore, ...options });
   await new HostService(test.db).register({ id: 'host-1', url: host.url, token: host.token });
+  const hub = await EventHub.open(test.db);
   const replicas: Replica[] = [];
   const replica = (intervals: Partial<typeof defaultIntervals> = {}) => {
-    const made = new Replica(test.another(), objectStore, intervals);
+    const made = new Replica(test.another(), hub, objectStore, intervals);
     replicas.push(made);
     return made;
   };
@@ -114,6 +117,7 @@ export async function openScene(engine: Engine, options: TestHostOptions = {}): 
     state: async (uid) => (await environmentByUid(test.db.query, uid))?.state,
     [Symbol.asyncDispose]: async () => {
       for (const made of replicas) await made[Symbol.asyncDispose]();
+      await hub[Symbol.asyncDispose]();
       await host[Symbol.asyncDispose]();
       await test[Symbol.asyncDispose]();
       await objectStore[Symbol.asyncDispose]();

@@ -3,6 +3,7 @@ import { Disposables } from '@fuse/runtime';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Db } from '../../db/db.ts';
 import { openTestDb, quiet, type TestDb } from '../../db/test-database.ts';
+import { EventHub } from '../../events/events.ts';
 import { HostDirectory } from '../../hosts/host-directory.ts';
 import { CHUNK_PREFIX, chunkKey, MANIFEST_PREFIX, manifestKey } from './chunk-keys.ts';
 import { collectChunks } from './collect-chunks.ts';
@@ -37,7 +38,8 @@ describe.each([
   afterEach(() => disposables[Symbol.asyncDispose]());
 
   const start = async (changes: Partial<ExportConfig> = {}): Promise<SnapshotExporter> => {
-    const hosts = disposables.add('host clients', new HostDirectory(db, quiet));
+    const hub = disposables.add('event hub', await EventHub.open(db));
+    const hosts = disposables.add('host clients', new HostDirectory(db, hub, quiet));
     const exporter = new SnapshotExporter({
       ...{ db, hosts, objectStore: store, log: quiet },
       config: { ...quick, ...changes },
