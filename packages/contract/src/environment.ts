@@ -152,6 +152,10 @@ export const CreateEnvironment = z.object({
   task_id: z.string().min(1, 'task_id is required').max(200),
   spec: absentIfNull(EnvironmentSpec),
   env: absentIfNull(EnvVars),
+  /** Ours: the owner's own marks, for lists and people. `spec.labels` choose hosts. */
+  labels: absentIfNull(Labels),
+  /** Ours: when there is no room, wait so long for it, fairly between tenants, instead of 503 at once. 0 or absent: not at all. */
+  queue_timeout_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
   manifest_inline: z.unknown().optional(),
   secrets: z.unknown().optional(),
   gateway_url: z.unknown().optional(),
@@ -187,6 +191,11 @@ export const Environment = z.object({
   auto_resume: z.boolean().optional(),
   checkpoint_interval_seconds: z.number().int().optional(),
   checkpoint_keep: z.number().int().optional(),
+  labels: z.record(z.string(), z.string()).optional(),
+  /** When its `max_runtime_seconds` are over. */
+  expires_at: Timestamp.optional(),
+  /** While it waits for room: why no host has taken it yet. */
+  queued: z.object({ since: Timestamp, until: Timestamp, reason: z.string() }).optional(),
 });
 export type Environment = z.infer<typeof Environment>;
 
@@ -195,6 +204,29 @@ export const ListEnvironments = z.object({
   next_cursor: z.string().optional(),
 });
 export type ListEnvironments = z.infer<typeof ListEnvironments>;
+
+/**
+ * Body of `PATCH /v1/environments/{id}` -> 200 Environment; ours. What is absent stays. 409 once it is going or gone: a lifetime that is over is not renewed,
+ * and one that was renewed does not end early.
+ */
+export const UpdateEnvironment = z.object({
+  /** Its lifetime ends so many seconds from now. */
+  expires_in_seconds: z.number().int().min(1, 'must be at least 1').optional(),
+  /** 0: never by itself. */
+  idle_timeout_seconds: EnvironmentSpec.shape.idle_timeout_seconds,
+  ...lifetimeFields,
+  /** All of them, in place of those that it has. */
+  labels: absentIfNull(Labels),
+});
+export type UpdateEnvironment = z.infer<typeof UpdateEnvironment>;
+
+/** Of `GET /v1/environments/{id}/placement`; ours. Why it is where it is, or waits: each host with its score, or the gate that it failed. */
+export const PlacementReport = z.object({
+  host_id: z.string().optional(),
+  at: Timestamp,
+  hosts: z.array(z.object({ host_id: z.string(), score: z.number().optional(), reason: z.string().optional() })),
+});
+export type PlacementReport = z.infer<typeof PlacementReport>;
 
 /** Body of `?action=fork`; may be absent. With `count` the answer is `Forks`, without it one Environment. */
 export const ForkEnvironment = z.object({
@@ -214,7 +246,7 @@ export type Forks = z.infer<typeof Forks>;
 export const EnvironmentEvent = z.object({
   id: z.string(),
   /** `health`: its verdict became another one; `state` is the environment's as ever. */
-  event: z.enum(['state', 'health']),
+  event: z.enum(['state', 'health', 'step']),
   vm_id: z.string(),
   state: EnvironmentState,
   url: z.string().optional(),
@@ -223,8 +255,22 @@ export const EnvironmentEvent = z.object({
   restored_from: z.string().optional(),
   /** With `health`. */
   health: Health.optional(),
+  /** With `step`: what its start has come to. The other fields are of published clients; a start knows `key` and `duration_ms`. */
+  step: z
+    .object({
+      index: z.number().int(),
+      total: z.number().int(),
+      key: z.string(),
+      duration_ms: z.number().int().optional(),
+      exit_code: z.number().int().optional(),
+    })
+    .optional(),
   updated_at: Timestamp,
 });
 export type EnvironmentEvent = z.infer<typeof EnvironmentEvent>;
+
+/** Of `GET /v1/events` (SSE; ours): every environment of the caller's tenant (the master without `Fuse-Tenant`: of all), in the order in which they were committed. */
+export const FleetEvent = EnvironmentEvent.extend({ tenant_id: z.string() });
+export type FleetEvent = z.infer<typeof FleetEvent>;
 
 export { Label };

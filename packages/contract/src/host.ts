@@ -1,8 +1,19 @@
-/** Hosts: the machines that VMs run on. Wire shapes are api.md section 1.5. */
+/**
+ * Hosts: the machines that VMs run on. Wire shapes are api.md section 1.5; ours:
+ *
+ *   POST /v1/hosts/{id}?action=cordon|uncordon|drain|probe|lost (M) -> 204; probe: 200 Host as it is now
+ *        drain   nothing new is placed; idle-paused or running environments stay until they end or are moved by their owners; `draining` until uncordon
+ *        lost    the operator says that it will not come back: its environments and runs end as `failed` with that reason, its capacity is given back.
+ *                409 while it answers, unless ?force=true
+ *   POST /v1/host-join-tokens JoinTokenRequest (M) -> 201 JoinToken, shown once
+ *   POST /v1/hosts/join       JoinHost, `Authorization: Bearer <join token>` -> 201 JoinedHost: a host agent registers itself
+ */
 import { z } from 'zod';
 import { absentIfNull, Labels, Timestamp } from './primitives.ts';
 
-export const hostStates = ['active', 'cordoned', 'draining'] as const;
+/** `unreachable`: unheard of for 30 s; no placements, nothing is destroyed. `lost`: declared so. Both are shown in place of what the operator chose, `desired_state`. */
+export const hostStates = ['active', 'cordoned', 'draining', 'unreachable', 'lost'] as const;
+export const desiredHostStates = ['active', 'cordoned', 'draining'] as const;
 
 const amount = absentIfNull(z.number().int().min(0).max(2_147_483_647));
 
@@ -40,6 +51,10 @@ export const Host = z.object({
   id: z.string(),
   url: z.string(),
   state: z.enum(hostStates),
+  /** Ours: what the operator chose, whether it can be reached or not. */
+  desired_state: z.enum(desiredHostStates).optional(),
+  /** Ours: as it last said; creates that would not fit are not placed there. */
+  free_storage_gb: z.number().int().optional(),
   capacity: HostCapacity,
   /** Reserved by environments that are not gone. */
   allocated: HostCapacity,
@@ -56,3 +71,23 @@ export type Host = z.infer<typeof Host>;
 
 export const ListHosts = z.object({ hosts: z.array(Host), next_cursor: z.string().optional() });
 export type ListHosts = z.infer<typeof ListHosts>;
+
+export const JoinTokenRequest = z.object({
+  /** Default one hour. */
+  expires_in_seconds: absentIfNull(z.number().int().min(1).max(2_592_000)),
+  /** How many hosts may join with it; default 1. */
+  uses: absentIfNull(z.number().int().min(1).max(10_000)),
+  region: absentIfNull(z.string().max(128)),
+  labels: absentIfNull(Labels),
+});
+export type JoinTokenRequest = z.infer<typeof JoinTokenRequest>;
+
+export const JOIN_TOKEN_PREFIX = 'fuse_join_';
+export const JoinToken = z.object({ token: z.string(), expires_at: Timestamp, uses: z.number().int() });
+export type JoinToken = z.infer<typeof JoinToken>;
+
+/** As RegisterHost; `token` is what the orchestrator has to show the agent from now on. An id that exists already joins again only with the token that it has. */
+export const JoinHost = RegisterHost.extend({ token: z.string().min(16).max(4_096) });
+export type JoinHost = z.infer<typeof JoinHost>;
+export const JoinedHost = z.object({ host: Host, cluster_tag: z.string() });
+export type JoinedHost = z.infer<typeof JoinedHost>;

@@ -1,4 +1,7 @@
+export * from './api-key.ts';
 export * from './attach.ts';
+export * from './audit.ts';
+export * from './computer.ts';
 export * from './environment.ts';
 export * from './errors.ts';
 export * from './exec.ts';
@@ -8,3 +11,4 @@ export * from './host.ts';
 export * from './primitives.ts';
 export * from './run.ts';
 export * from './snapshot.ts';
+export * from './tenant.ts';

@@ -3,13 +3,17 @@
  * timestamptz as Date, bytea as Uint8Array, jsonb parsed. Write jsonb with `jsonb(value)`: the engines differ on bare objects and arrays.
  */
 import type {
+  actorKinds,
   EnvironmentSpec,
   EnvironmentState,
   ExportState,
   Health,
   Healthcheck,
+  PlacementReport,
+  Quotas,
   RunErrorCode,
   RunState,
+  Scope,
   SnapshotState,
   TicketRequest,
 } from '@fuse/contract';
@@ -47,9 +51,22 @@ export interface HostsTable {
   storage_gb: number;
   vm_count: number;
   images: Json<HostImage[]>;
+  token_sealed: string | null;
+  free_storage_gb: number | null;
+  templates: Json<HostTemplate[]>;
+  unreachable_at: NullableInstant;
+  lost_at: NullableInstant;
   last_seen: Instant;
   created_at: Instant;
   updated_at: Instant;
+}
+
+/** A shape that a host starts from a snapshot that was made before. */
+export interface HostTemplate {
+  image: string;
+  cpus: number;
+  ram_mb: number;
+  storage_gb: number;
 }
 
 export interface EnvironmentsTable {
@@ -94,6 +111,17 @@ export interface EnvironmentsTable {
   expose: Json<Exposed[]> | null;
   archive_key: string | null;
   archive_until: NullableInstant;
+  labels: Json<Record<string, string>>;
+  queue_deadline: NullableInstant;
+  placement: Json<PlacementReport> | null;
+  token_hash: Uint8Array | null;
+  token_sealed: string | null;
+  secrets_sealed: string | null;
+  manifest: Json<unknown> | null;
+  desktop: Json<{ width: number; height: number }> | null;
+  gateway_url: string | null;
+  key_id: string | null;
+  metered_at: NullableInstant;
 }
 
 export interface Startup {
@@ -115,6 +143,67 @@ export interface TicketsTable {
   environment_uid: string;
   purpose: Json<TicketRequest>;
   expires_at: Instant;
+  key_id: string | null;
+}
+
+export interface TenantsTable {
+  id: string;
+  label: string | null;
+  quotas: Json<Quotas>;
+  disabled_at: NullableInstant;
+  created_at: Instant;
+  updated_at: Instant;
+}
+
+export interface ApiKeysTable {
+  id: string;
+  tenant_id: string;
+  hash: Uint8Array;
+  label: string | null;
+  scopes: Scope[] | null;
+  created_at: Instant;
+  expires_at: NullableInstant;
+  last_used_at: NullableInstant;
+  revoked_at: NullableInstant;
+}
+
+export interface SessionsTable {
+  hash: Uint8Array;
+  created_at: Instant;
+  expires_at: ColumnType<Date, RawBuilder<Date>, RawBuilder<Date>>;
+}
+
+export interface AuditTable {
+  id: Generated<number>;
+  at: Instant;
+  tenant_id: string | null;
+  actor_kind: (typeof actorKinds)[number];
+  actor: string | null;
+  method: string;
+  route: string;
+  target: string | null;
+  status: number;
+  code: string | null;
+  request_id: string;
+  remote: string | null;
+}
+
+export interface UsageTable {
+  tenant_id: string;
+  hour: ColumnType<Date, RawBuilder<Date>, never>;
+  vcpu_seconds: WithDefault<number>;
+  gib_seconds: WithDefault<number>;
+  stored_byte_seconds: WithDefault<number>;
+  egress_bytes: WithDefault<number>;
+}
+
+export interface JoinTokensTable {
+  hash: Uint8Array;
+  region: string | null;
+  labels: Json<Record<string, string>>;
+  uses: number;
+  created_at: Instant;
+  expires_at: ColumnType<Date, RawBuilder<Date>, RawBuilder<Date>>;
 }
 
 export interface RunsTable {
@@ -172,11 +261,15 @@ export interface RunOutputsTable {
 
 export interface EventsTable {
   id: Generated<number>;
-  subject_kind: 'environment' | 'run' | 'host' | 'snapshot';
+  subject_kind: 'environment' | 'run' | 'host' | 'snapshot' | 'tenant';
   subject_id: string;
   kind: string;
   data: Json<Record<string, unknown>>;
   at: Instant;
+  /** Null: nobody's in particular. */
+  tenant_id: string | null;
+  /** The transaction that wrote it, a 64-bit number as text. */
+  xid: Generated<string>;
 }
 
 export interface FilesTable {
@@ -249,6 +342,7 @@ export interface SnapshotsTable {
   lease_until: NullableInstant;
   created_at: Instant;
   updated_at: Instant;
+  key_id: string | null;
 }
 
 export interface ChunksTable {
@@ -277,6 +371,12 @@ export interface Database {
   chunks: ChunksTable;
   snapshot_chunks: SnapshotChunksTable;
   tickets: TicketsTable;
+  tenants: TenantsTable;
+  api_keys: ApiKeysTable;
+  sessions: SessionsTable;
+  audit: AuditTable;
+  usage: UsageTable;
+  join_tokens: JoinTokensTable;
 }
 
 export type HostRow = Selectable<HostsTable>;

@@ -1,7 +1,7 @@
 /** Bearer authentication (api.md 0.4), before the body is read and before anything is looked up. */
 
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { AppError } from '@fuse/contract';
+import { AppError, type actorKinds, DEFAULT_TENANT, type Scope } from '@fuse/contract';
 import type { App } from './http-server.ts';
 import './route-config.ts';
 
@@ -9,10 +9,18 @@ export interface Caller {
   /** Whose environments, runs and files these are. */
   tenantId: string;
   isMaster: boolean;
+  /** `all`: the master. `plain`: an API key without scopes, which has every route but those of the master and of scope `exec` and `admin`. */
+  scopes: ReadonlySet<Scope> | 'all' | 'plain';
+  /** As the audit log names it. */
+  actorKind: (typeof actorKinds)[number];
+  /** Of an API key, also when a ticket of its is shown. */
+  keyId?: string;
+  /** Set for an environment's own credential: it reaches this environment alone. */
+  environmentUid?: string;
 }
 
-const MASTER: Caller = { tenantId: 'default', isMaster: true };
-const NOBODY: Caller = { tenantId: '', isMaster: false };
+const MASTER: Caller = { tenantId: DEFAULT_TENANT, isMaster: true, scopes: 'all', actorKind: 'master' };
+const NOBODY: Caller = { tenantId: '', isMaster: false, scopes: new Set(), actorKind: 'anonymous' };
 
 const digest = (text: string) => createHash('sha256').update(text).digest();
 

@@ -46,7 +46,7 @@ async function start(masterToken: string | undefined): Promise<void> {
         halfCloses: true,
         redeemTicket: async (ticket) => {
           if (ticket !== 'good') throw new AppError('unauthorized', 'invalid ticket');
-          return { tenantId: 'of-the-ticket', isMaster: true };
+          return { tenantId: 'of-the-ticket', isMaster: true, scopes: 'all', actorKind: 'ticket' };
         },
         handle: (request) => handle(request),
       });

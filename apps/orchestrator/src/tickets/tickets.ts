@@ -58,7 +58,7 @@ export class Tickets {
       throw new AppError('unauthorized', 'invalid, expired or used ticket', {
         hint: `POST /v1/environments/{id}/tickets gives a fresh one; it opens one socket, for what it was made for.`,
       });
-    return { tenantId: spent.tenant_id, isMaster: true };
+    return { tenantId: spent.tenant_id, isMaster: true, scopes: 'all', actorKind: 'ticket' };
   }
 }
 

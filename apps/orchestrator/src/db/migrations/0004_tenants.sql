@@ -1,0 +1,127 @@
+-- Why: many customers on many hosts: tenants with API keys, quotas and usage; the audit log; browser sessions; hosts that join, are lost and say what room they
+-- have; environments that wait for room, hold credentials and secrets; an order over the events of all subjects.
+
+create table tenants (
+  id text primary key,
+  label text,
+  -- {environments?, cpus?, …}: absent is no limit.
+  quotas jsonb not null default '{}',
+  disabled_at timestamptz,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now()
+);
+insert into tenants (id) values ('default');
+
+create table api_keys (
+  -- ak_ and 16 hex digits.
+  id text primary key,
+  tenant_id text not null references tenants (id) on delete cascade,
+  -- sha256 of the key.
+  hash bytea not null unique,
+  label text,
+  -- Null: a plain key, which has no scopes.
+  scopes text[],
+  created_at timestamptz not null default now(),
+  expires_at timestamptz,
+  -- Written once a minute at most.
+  last_used_at timestamptz,
+  revoked_at timestamptz
+);
+create index api_keys_newest_first on api_keys (tenant_id, created_at desc, id desc);
+
+-- Browsers that are logged in as the master. The cookie holds a secret of which this is the sha256.
+create table sessions (
+  hash bytea primary key,
+  created_at timestamptz not null default now(),
+  expires_at timestamptz not null
+);
+create index sessions_expired on sessions (expires_at);
+
+create table audit (
+  id bigint generated always as identity primary key,
+  at timestamptz not null default now(),
+  tenant_id text,
+  actor_kind text not null,
+  actor text,
+  method text not null,
+  route text not null,
+  target text,
+  status int not null,
+  code text,
+  request_id text not null,
+  remote text
+);
+create index audit_newest_first on audit (id desc);
+create index audit_by_tenant on audit (tenant_id, id desc);
+create index audit_by_age on audit (at);
+
+-- What was used in each hour; rows only grow. Kept when what was counted is pruned.
+create table usage (
+  tenant_id text not null references tenants (id) on delete cascade,
+  hour timestamptz not null,
+  vcpu_seconds double precision not null default 0,
+  gib_seconds double precision not null default 0,
+  stored_byte_seconds double precision not null default 0,
+  egress_bytes bigint not null default 0,
+  primary key (tenant_id, hour)
+);
+
+alter table environments
+  add column labels jsonb not null default '{}',
+  -- Of one that waits for room: it has no host yet and is given up then.
+  add column queue_deadline timestamptz,
+  -- {at, host_id?, hosts: [{host_id, score?, reason?}]}: why it is where it is.
+  add column placement jsonb,
+  -- Of the credential that the guest has: its sha256, and itself sealed.
+  add column token_hash bytea,
+  add column token_sealed text,
+  -- {name: value}, sealed.
+  add column secrets_sealed text,
+  add column manifest jsonb,
+  add column desktop jsonb,
+  add column gateway_url text,
+  -- Of the API key that made it.
+  add column key_id text,
+  -- Up to when its use is in `usage`.
+  add column metered_at timestamptz;
+-- Ids are a tenant's own.
+drop index environments_live_id;
+create unique index environments_live_id on environments (tenant_id, id) where state not in ('destroyed', 'failed');
+create index environments_live_newest on environments (tenant_id, created_at);
+create unique index environments_token on environments (token_hash) where token_hash is not null;
+create index environments_queued on environments (created_at) where queue_deadline is not null;
+create index environments_by_label on environments using gin (labels jsonb_path_ops);
+-- What is reserved on a host is a sum over this index alone.
+drop index environments_by_host;
+create index environments_by_host on environments (host_id) include (tenant_id, state, cpus, ram_mb, storage_gb) where state not in ('destroyed', 'failed');
+
+alter table hosts
+  -- The token sealed, in place of `token`.
+  add column token_sealed text,
+  add column free_storage_gb int,
+  -- What it can start from at once: [{image, cpus, ram_mb, storage_gb}].
+  add column templates jsonb not null default '[]',
+  -- Since when it does not answer; null: it does.
+  add column unreachable_at timestamptz,
+  add column lost_at timestamptz;
+
+create table join_tokens (
+  hash bytea primary key,
+  region text,
+  labels jsonb not null default '{}',
+  uses int not null check (uses >= 0),
+  created_at timestamptz not null default now(),
+  expires_at timestamptz not null
+);
+
+alter table snapshots add column key_id text;
+-- A ticket dies with the key that asked for it.
+alter table tickets add column key_id text;
+
+-- Per subject the order of ids is that of commits; over all subjects it is that of (xid, id), below the oldest transaction that is under way.
+alter table events
+  add column tenant_id text,
+  add column xid xid8 not null default pg_current_xact_id();
+alter table events drop constraint events_subject_kind_check;
+alter table events add constraint events_subject_kind_check check (subject_kind in ('environment', 'run', 'host', 'snapshot', 'tenant'));
+create index events_in_commit_order on events (xid, id) where subject_kind = 'environment';

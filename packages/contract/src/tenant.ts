@@ -1,0 +1,126 @@
+/**
+ * Tenants: the customers of an operator. Each owns its API keys, environments, runs, snapshots, uploads and quotas; whatever names no tenant belongs to
+ * `default`. The master acts in `default`, or in the tenant that the header `Fuse-Tenant` names. All of this is ours, api.md has none.
+ *
+ *   GET    /v1/tenants?limit&cursor            (M) -> ListTenants, by id
+ *   POST   /v1/tenants          CreateTenant   (M) -> 201 Tenant | 409
+ *   GET    /v1/tenants/{id}                    (M) -> Tenant
+ *   PATCH  /v1/tenants/{id}     UpdateTenant   (M) -> Tenant
+ *   DELETE /v1/tenants/{id}                    (M) -> 204 | 409 while it has environments, open runs or snapshots. Its keys die with it
+ *   GET    /v1/usage                               -> Usage of the caller's tenant, now, beside its quotas
+ *   GET    /v1/usage/history?from&to               -> UsageHistory of the caller's tenant, by the hour
+ */
+import { z } from 'zod';
+import { absentIfNull, Timestamp } from './primitives.ts';
+
+export const DEFAULT_TENANT = 'default';
+export const TENANT_HEADER = 'Fuse-Tenant';
+
+export const TenantId = z
+  .string()
+  .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 lower-case letters, digits or "-"');
+
+const amount = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
+const quotaFields = {
+  /** Environments that are not gone, of runs too; paused ones count. */
+  environments: amount,
+  /** Sums over environments that hold a reservation: paused ones count with their storage alone. */
+  cpus: amount,
+  ram_mb: amount,
+  storage_gb: amount,
+  /** Environments made in any 60 seconds, forks and runs too. */
+  creates_per_minute: amount,
+  /** The longest `max_runtime_seconds` of an environment and `timeout_ms` of a run. */
+  max_run_seconds: amount,
+  /** Stored bytes of snapshots that are not gone. */
+  snapshot_bytes: amount,
+  /** Bytes of outputs of runs and of uploads, while they are kept. */
+  output_bytes: amount,
+};
+export const quotaNames = Object.keys(quotaFields) as (keyof typeof quotaFields)[];
+export type QuotaName = keyof typeof quotaFields;
+
+/** Absent: no limit. */
+export const Quotas = z.object(quotaFields).partial();
+export type Quotas = z.infer<typeof Quotas>;
+
+const label = z.string().max(256);
+const givenQuotas = z.object(
+  Object.fromEntries(quotaNames.map((name) => [name, absentIfNull(amount)])) as Record<
+    QuotaName,
+    ReturnType<typeof absentIfNull<typeof amount>>
+  >,
+);
+
+export const CreateTenant = z.object({
+  id: TenantId,
+  label: absentIfNull(label),
+  quotas: absentIfNull(givenQuotas),
+});
+export type CreateTenant = z.infer<typeof CreateTenant>;
+
+/** What is absent stays; null takes the limit or the label away. */
+export const UpdateTenant = z.object({
+  label: label.nullable().optional(),
+  quotas: z
+    .object(
+      Object.fromEntries(quotaNames.map((name) => [name, amount.nullable().optional()])) as Record<
+        QuotaName,
+        z.ZodOptional<z.ZodNullable<typeof amount>>
+      >,
+    )
+    .optional(),
+  /** True: its keys are refused (403 `forbidden`) and nothing new starts; what runs goes on. */
+  disabled: z.boolean().optional(),
+});
+export type UpdateTenant = z.infer<typeof UpdateTenant>;
+
+export const Tenant = z.object({
+  id: z.string(),
+  label: z.string().optional(),
+  quotas: Quotas,
+  disabled: z.boolean(),
+  created_at: Timestamp,
+  updated_at: Timestamp,
+});
+export type Tenant = z.infer<typeof Tenant>;
+
+export const ListTenants = z.object({ tenants: z.array(Tenant), next_cursor: z.string().optional() });
+export type ListTenants = z.infer<typeof ListTenants>;
+
+/** `used` in the same terms as the quotas; `max_run_seconds` has no use. */
+export const Usage = z.object({
+  tenant_id: z.string(),
+  used: z.object({
+    environments: z.number().int(),
+    cpus: z.number().int(),
+    ram_mb: z.number().int(),
+    storage_gb: z.number().int(),
+    creates_per_minute: z.number().int(),
+    snapshot_bytes: z.number().int(),
+    output_bytes: z.number().int(),
+  }),
+  quotas: Quotas,
+  at: Timestamp,
+});
+export type Usage = z.infer<typeof Usage>;
+
+const consumption = {
+  /** Reserved vCPUs times seconds that the environment ran. */
+  vcpu_seconds: z.number(),
+  /** Reserved memory. */
+  gib_seconds: z.number(),
+  /** Of snapshots, outputs and uploads. */
+  stored_byte_seconds: z.number(),
+  /** Sent to outside of the guest. */
+  egress_bytes: z.number().int(),
+};
+export const UsageHistory = z.object({
+  tenant_id: z.string(),
+  from: Timestamp,
+  to: Timestamp,
+  /** Oldest first; hours without any use are left out. `hour`: its beginning. */
+  hours: z.array(z.object({ hour: Timestamp, ...consumption })),
+  total: z.object(consumption),
+});
+export type UsageHistory = z.infer<typeof UsageHistory>;
