@@ -59,7 +59,7 @@ export function execResultOf(
 }
 
 export interface StdinPiece {
-  bytes: Uint8Array;
+  bytes: Uint8Array | ReadableStream<Uint8Array>;
   /** Of its stdin; undefined: appended. */
   offset: number | undefined;
   end: boolean;

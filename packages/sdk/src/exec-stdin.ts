@@ -1,7 +1,8 @@
 /**
- * stdin of a running command, exactly once: pieces of at most 4 MiB, each under its offset, so that one whose answer was lost may be sent again. What is
- * written while one is on its way goes with the next; when that is much, the next one is on its way too, so that the command never waits for us. Over 4 MiB
- * of what waits the writer waits, as on a full pipe.
+ * stdin of a running command, exactly once: in stretches, each a request under its offset that lasts as long as bytes come, kept until the command has all
+ * of it, so that one whose answer was lost may be sent again. Behind one that is full the next one is on its way too, so that the command never waits for
+ * us. At most two stretches and 4 MiB more are held; then the writer waits, as on a full pipe. Where a fetch cannot stream what it sends, stretches are
+ * pieces of 4 MiB that are sent whole.
  */
 import type { ExecStdin } from '@fuse/contract';
 import { FuseApiError, FuseConnectionError, FuseError } from './errors.ts';
@@ -9,6 +10,8 @@ import type { StdinPiece } from './exec-calls.ts';
 import { GOOD_CONNECTION_MS, PATIENCE_MS } from './persist.ts';
 import { backoffMs, isPassing, type Random } from './retry.ts';
 import { STALL_MS, sleep } from './sleep.ts';
+import { StdinQueue } from './stdin-queue.ts';
+import { StdinStretch } from './stdin-stretch.ts';
 
 const PIECE_BYTES = 4_194_304;
 /** From so much on it goes beside the piece before it. */
@@ -18,11 +21,15 @@ const MAX_FLYING = 2;
 export interface StdinOptions {
   /** What the command has already; undefined: to be asked for. */
   offset: number | undefined;
+  /** Whether a request's body may be a stream. Default: except in a browser, which wants HTTP/2 for it, or cannot. */
+  streams?: boolean;
   random: Random;
   signal: AbortSignal;
   patienceMs?: number | undefined;
   stallMs?: number;
 }
+
+const isBrowser = 'window' in globalThis || 'WorkerGlobalScope' in globalThis;
 
 export type PostStdin = (piece: StdinPiece, signal: AbortSignal) => Promise<ExecStdin>;
 
@@ -45,48 +52,38 @@ class StdinSender {
   onFailed: (error: unknown) => void = () => {};
   readonly #post: PostStdin;
   readonly #options: StdinOptions;
-  #offset: number | undefined;
-  #waiting: Uint8Array[] = [];
-  #waitingBytes = 0;
+  readonly #streams: boolean;
+  readonly #queue = new StdinQueue(PIECE_BYTES);
+  #last: StdinStretch | undefined;
   #ending = false;
-  #ended = false;
   #sending: Promise<void> | undefined;
-  #room = Promise.resolve();
-  #gotRoom = () => {};
 
   constructor(post: PostStdin, options: StdinOptions) {
     this.#post = post;
     this.#options = options;
-    this.#offset = options.offset;
+    this.#streams = options.streams ?? !isBrowser;
   }
 
   async write(bytes: Uint8Array): Promise<void> {
     if (bytes.length === 0) return;
-    // The caller may use its array again once this has resolved.
-    this.#waiting.push(bytes.slice());
-    this.#waitingBytes += bytes.length;
-    if (this.#waitingBytes > PIECE_BYTES)
-      this.#room = new Promise((resolve) => {
-        this.#gotRoom = resolve;
-      });
+    const pushed = this.#queue.push(bytes);
     this.#start();
-    await this.#room;
+    await pushed;
   }
 
   async end(): Promise<void> {
     this.#ending = true;
+    this.#last?.seal();
     this.#start();
     await this.#sending;
-    // The piece that was on its way may have been the last one.
+    // The stretch that was on its way may have been the last one.
     this.#start();
     await this.#sending;
   }
 
   /** What waits is dropped; the command sees its end. */
   async giveUp(): Promise<void> {
-    this.#waiting = [];
-    this.#waitingBytes = 0;
-    this.#gotRoom();
+    this.#queue.end();
     await this.end().catch(() => {});
   }
 
@@ -99,51 +96,52 @@ class StdinSender {
     try {
       const flying: Promise<void>[] = [];
       for (;;) {
-        const ends = this.#ending && this.#waitingBytes <= PIECE_BYTES;
-        const wanted = this.#waitingBytes > 0 || (this.#ending && !this.#ended);
-        const room = ends || this.#waitingBytes < MUCH_BYTES ? 1 : MAX_FLYING;
+        const ends = this.#ending && this.#queue.bytes <= PIECE_BYTES;
+        const wanted = this.#queue.bytes > 0 || (this.#ending && this.#last?.end !== true);
+        const isLittle = this.#last?.idled !== false && this.#queue.bytes < MUCH_BYTES;
+        const room = ends || isLittle ? 1 : MAX_FLYING;
         if (!wanted && flying.length === 0) break;
         if (!wanted || flying.length >= room) {
           await flying.shift();
           continue;
         }
-        this.#offset ??= (await this.#deliver({ bytes: new Uint8Array(), offset: undefined, end: false })).stdin_bytes;
-        const sent = this.#sendPiece(this.#take(), this.#offset, ends);
+        const offset = this.#last?.next ?? this.#options.offset ?? (await this.#has());
+        const stretch = new StdinStretch(this.#queue, { offset, end: ends });
+        this.#last = stretch;
+        if (ends || !this.#streams) stretch.fill(PIECE_BYTES);
+        const sent = this.#sendStretch(stretch);
         sent.catch(() => {}); // told when its turn comes
         flying.push(sent);
+        await Promise.race([stretch.sealed, Promise.all(flying)]);
       }
       this.#sending = undefined;
     } catch (error) {
-      this.#gotRoom();
+      this.#last?.seal();
+      this.#queue.end();
       this.onFailed(error);
       throw error;
     }
   }
 
-  async #sendPiece(bytes: Uint8Array, offset: number, end: boolean): Promise<void> {
-    const next = offset + bytes.length;
-    this.#offset = next;
-    this.#ended = end;
-    const { stdin_bytes } = await this.#deliver({ bytes, offset, end });
-    if (stdin_bytes < next) throw new FuseError(`stdin: ${stdin_bytes} bytes arrived of ${next}`);
+  /** What the command has: nothing, appended to it. */
+  async #has(): Promise<number> {
+    const nothing = () => ({ bytes: new Uint8Array(), offset: undefined, end: false });
+    return (await this.#deliver(nothing)).stdin_bytes;
   }
 
-  #take(): Uint8Array {
-    const out = new Uint8Array(Math.min(PIECE_BYTES, this.#waitingBytes));
-    for (let at = 0; at < out.length; ) {
-      const first = this.#waiting[0] as Uint8Array; // they are #waitingBytes together
-      const part = first.subarray(0, out.length - at);
-      out.set(part, at);
-      at += part.length;
-      if (part.length === first.length) this.#waiting.shift();
-      else this.#waiting[0] = first.subarray(part.length);
-    }
-    this.#waitingBytes -= out.length;
-    if (this.#waitingBytes <= PIECE_BYTES) this.#gotRoom();
-    return out;
+  async #sendStretch(stretch: StdinStretch): Promise<void> {
+    const { offset, end } = stretch;
+    const isWhole = end || !this.#streams;
+    const piece = () => ({ bytes: isWhole ? stretch.whole() : stretch.stream(), offset, end });
+    const { stdin_bytes } = await this.#deliver(piece).catch((error: unknown) => {
+      if (hasTaken(error, stretch)) return { stdin_bytes: stretch.next };
+      throw error;
+    });
+    stretch.forget();
+    if (stdin_bytes < stretch.next) throw new FuseError(`stdin: ${stdin_bytes} bytes arrived of ${stretch.next}`);
   }
 
-  async #deliver(piece: StdinPiece): Promise<ExecStdin> {
+  async #deliver(piece: () => StdinPiece): Promise<ExecStdin> {
     const { signal, random, patienceMs = PATIENCE_MS, stallMs = STALL_MS } = this.#options;
     let lastHeardAt = performance.now();
     for (let attempt = 0; ; attempt++) {
@@ -151,11 +149,9 @@ class StdinSender {
       // A command that reads nothing and a dead connection look the same; sending it again does no harm.
       const stalled = AbortSignal.timeout(stallMs);
       try {
-        return await this.#post(piece, AbortSignal.any([signal, stalled]));
+        return await this.#post(piece(), AbortSignal.any([signal, stalled]));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
-        if (piece.end && piece.bytes.length === 0 && isClosed(error))
-          return { stdin_bytes: piece.offset ?? 0, closed: true };
         if (!stalled.aborted && !isPassing(error) && !isAhead(error)) throw error;
         const now = performance.now();
         if (now - sentAt >= Math.min(GOOD_CONNECTION_MS, stallMs)) {
@@ -173,8 +169,11 @@ class StdinSender {
   }
 }
 
-/** All that was written has been taken, and it is at its end already. */
-const isClosed = (error: unknown): boolean => error instanceof FuseApiError && error.details?.reason === 'stdin_closed';
+/** stdin is closed, behind all of it. */
+function hasTaken(error: unknown, { end, bytes, next }: StdinStretch): boolean {
+  if (!(error instanceof FuseApiError) || error.details?.reason !== 'stdin_closed') return false;
+  return (end && bytes === 0) || Number(error.details.stdin_bytes) >= next;
+}
 
-/** The piece before it has not come yet. */
+/** What lies before it has not come yet. */
 const isAhead = (error: unknown): boolean => error instanceof FuseApiError && error.details?.reason === 'stdin_ahead';

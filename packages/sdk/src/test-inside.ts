@@ -30,6 +30,9 @@ export const exit = (fields: Partial<ExecExit> = {}): ExecExit => ({
 
 export const json = (value: unknown): Uint8Array => new TextEncoder().encode(JSON.stringify(value));
 
+/** A request to stdin that is cut has brought fewer. */
+const CUT_STDIN_BYTES = 500_000;
+
 export class TestExec {
   readonly id: string;
   starts = 1;
@@ -96,7 +99,7 @@ export class TestExec {
 }
 
 export interface InsideScript {
-  /** In [0, 1): of the bytes of any answer or request body, after which it is broken off. Undefined: never. */
+  /** In [0, 1): of the bytes of any answer, or of the first half megabyte of stdin, after which it is broken off. Undefined: never. */
   cut: () => number | undefined;
   /** Done when an exec is started. */
   onStart: (exec: TestExec, request: { id: string; cmd?: string[] }) => void;
@@ -133,7 +136,8 @@ export class TestInside implements AsyncDisposable {
       ...script,
     };
     this.#server = createServer((request, response) => {
-      this.#handle(request, response).catch(() => request.socket.destroy());
+      const { socket } = request; // a request that is left before its end has none
+      this.#handle(request, response).catch(() => socket.destroy());
     });
     this.#server.on('connection', (socket: Socket) => {
       this.sockets.add(socket);
@@ -266,7 +270,7 @@ export class TestInside implements AsyncDisposable {
     return false;
   }
 
-  /** What came before a cut has arrived. */
+  /** Taken as it comes: what came before a cut has arrived. */
   async #stdin(
     exec: TestExec,
     query: URLSearchParams,
@@ -276,13 +280,21 @@ export class TestInside implements AsyncDisposable {
     if (exec.stdinClosed) return this.#refuse(response, 409, 'conflict', { reason: 'stdin_closed' });
     const cut = this.script.cut();
     const given = query.get('offset');
-    const body = await bodyOf(request);
-    const end = cut === undefined ? body.length : Math.floor(cut * body.length);
-    const offset = given === null ? exec.stdin.length : Number(given);
-    if (offset > exec.stdin.length)
-      return this.#refuse(response, 409, 'conflict', { stdin_bytes: String(exec.stdin.length) });
-    exec.stdin = Buffer.concat([exec.stdin, body.subarray(0, end).subarray(exec.stdin.length - offset)]);
-    if (cut !== undefined) return void request.socket.destroy();
+    let at = given === null ? exec.stdin.length : Number(given);
+    if (at > exec.stdin.length) {
+      const details = { reason: 'stdin_ahead', stdin_bytes: String(exec.stdin.length) };
+      return this.#refuse(response, 409, 'conflict', details);
+    }
+    let left = cut === undefined ? Number.POSITIVE_INFINITY : Math.floor(cut * CUT_STDIN_BYTES);
+    const { socket } = request;
+    for await (const chunk of request) {
+      const part = (chunk as Buffer).subarray(0, left); // no encoding is set
+      exec.stdin = Buffer.concat([exec.stdin, part.subarray(exec.stdin.length - at)]);
+      at += part.length;
+      left -= part.length;
+      if (left === 0) break;
+    }
+    if (cut !== undefined) return void socket.destroy();
     exec.stdinClosed = query.get('end') === '1';
     this.script.onStdin(exec);
     this.#answer(response, 200, { stdin_bytes: exec.stdin.length, closed: exec.stdinClosed });
