@@ -245,8 +245,11 @@ export type Forks = z.infer<typeof Forks>;
 /** The environment's history, oldest first, as `GET /v1/environments/{id}/events` streams it. */
 export const EnvironmentEvent = z.object({
   id: z.string(),
-  /** `health`: its verdict became another one; `state` is the environment's as ever. */
-  event: z.enum(['state', 'health', 'step']),
+  /**
+   * `health`: its verdict became another one; `state` is the environment's as ever. `reset`: as `state`, where the stream was to go on after an event that
+   * is not known, or not any more: what came in between is not told.
+   */
+  event: z.enum(['state', 'health', 'step', 'reset']),
   vm_id: z.string(),
   state: EnvironmentState,
   url: z.string().optional(),
@@ -272,5 +275,9 @@ export type EnvironmentEvent = z.infer<typeof EnvironmentEvent>;
 /** Of `GET /v1/events` (SSE; ours): every environment of the caller's tenant (the master without `Fuse-Tenant`: of all), in the order in which they were committed. */
 export const FleetEvent = EnvironmentEvent.extend({ tenant_id: z.string() });
 export type FleetEvent = z.infer<typeof FleetEvent>;
+
+/** First in such a stream when it cannot go on where it was asked to: events are missing, so look at what there is. It goes on after `id`. */
+export const FleetReset = z.object({ id: z.string(), event: z.literal('reset'), updated_at: Timestamp });
+export type FleetReset = z.infer<typeof FleetReset>;
 
 export { Label };
