@@ -8,14 +8,17 @@ import { type ObjectStore, openObjectStore } from '@fuse/object-store';
 import { Disposables, type Logger, sleep } from '@fuse/runtime';
 import type { HostAgentConfig } from './config.ts';
 import { connectGuest } from './guest/guest-client.ts';
-import { createHttpServer } from './http/server.ts';
+import { Fences } from './http/fences.ts';
+import { createHttpServer, type ServerTls } from './http/server.ts';
 import { loadAssets } from './images/assets.ts';
+import { Joining } from './joining/joining.ts';
+import { ownToken } from './joining/own-token.ts';
 import { SnapshotTransfer } from './snapshots/chunks/snapshot-transfer.ts';
 import { Snapshots } from './snapshots/snapshots.ts';
 import { Templates } from './templates/templates.ts';
 import { openSpawner } from './vmm/children.ts';
 import { openQemuDriver } from './vmm/qemu/qemu-driver.ts';
-import { capacityReport, measureStorageGb } from './vms/capacity.ts';
+import { capacityReport } from './vms/capacity.ts';
 import { lockDataDirectory } from './vms/data-lock.ts';
 import type { VmHost } from './vms/vm-host.ts';
 import { Vms } from './vms/vms.ts';
@@ -87,20 +90,20 @@ export async function createHostAgent(
       await httpClosed;
     });
     const vms = disposables.add('VMs', await Vms.open(host));
-    const storageGb =
-      config.capacity.storageGb ?? (await measureStorageGb(host.vmsDirectory, vms, host.storageReserveBytes));
-    const report = capacityReport({ ...config.capacity, storageGb }, driver);
+    const token = config.token ?? (await ownToken(config.dataDirectory));
     const stopping = new AbortController();
     setMaxListeners(0, stopping.signal);
     const http = createHttpServer({
       log,
-      token: config.token,
+      token,
+      tls: config.tls,
+      fences: await Fences.open(config.dataDirectory),
       vms,
       snapshots,
       transfer,
       store,
       assets,
-      capacity: () => report,
+      capacity: () => capacityReport(config.capacity, { ...host, vms }),
       stopping: stopping.signal,
     });
     disposables.defer('requests under way', async () => {
@@ -110,11 +113,12 @@ export async function createHostAgent(
       await Promise.race([httpClosed, sleep(DRAIN_MS)]); // what takes longer ends with its VM being let go
     });
     await http.listen(config.listen);
-    const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
+    const url = urlOf(http.server.address() as AddressInfo, config.tls); // it listens on a port, so this is no pipe
     log.info(
       { url, backend: driver.name, accelerator: driver.accelerator, vms: vms.list().length },
       'host agent ready',
     );
+    if (config.join !== undefined) disposables.add('joining', new Joining(config.join, { token, log })).start();
     return {
       url,
       destroyAllVms: () => vms.destroyAll(),
@@ -126,6 +130,6 @@ export async function createHostAgent(
   }
 }
 
-function urlOf({ address, family, port }: AddressInfo): string {
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+function urlOf({ address, family, port }: AddressInfo, tls: ServerTls | undefined): string {
+  return `${tls === undefined ? 'http' : 'https'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }

@@ -53,6 +53,24 @@ describe('loadConfig', () => {
     await rm(directory, { recursive: true });
   });
 
+  it('joins a fleet with a token of its own', () => {
+    const config = loadConfig({
+      FUSE_JOIN_URL: 'https://fuse.example.com',
+      FUSE_JOIN_TOKEN: 'fuse_join_0123456789',
+      FUSE_ADVERTISE_URL: 'https://10.0.0.2:8090',
+      FUSE_HOST_ID: 'rack-7',
+      FUSE_HOST_LABELS: 'disk=fast,zone=a',
+    });
+    expect(config.token).toBeUndefined();
+    expect(config.join).toMatchObject({
+      url: 'https://fuse.example.com',
+      token: 'fuse_join_0123456789',
+      id: 'rack-7',
+      advertiseUrl: 'https://10.0.0.2:8090',
+      labels: { disk: 'fast', zone: 'a' },
+    });
+  });
+
   it.each([
     ['FUSE_HOST_TOKEN', { FUSE_HOST_TOKEN: undefined }],
     ['FUSE_HOST_TOKEN', { FUSE_HOST_TOKEN_FILE: '/x' }],
@@ -61,6 +79,12 @@ describe('loadConfig', () => {
     ['FUSE_HOST_LISTEN', { FUSE_HOST_LISTEN: 'localhost:99999' }],
     ['FUSE_HOST_CPUS', { FUSE_HOST_CPUS: '-1' }],
     ['FUSE_HOST_RAM_MB', { FUSE_HOST_RAM_MB: 'many' }],
+    ['FUSE_HOST_TLS_CERT', { FUSE_HOST_TLS_CERT: '/x' }],
+    ['FUSE_HOST_TLS_CLIENT_CA', { FUSE_HOST_TLS_CLIENT_CA: '/x' }],
+    ['FUSE_ADVERTISE_URL', { FUSE_JOIN_URL: 'http://10.0.0.1:8080' }],
+    ['FUSE_JOIN_URL', { FUSE_JOIN_URL: 'ftp://10.0.0.1', FUSE_ADVERTISE_URL: 'http://10.0.0.2' }],
+    ['FUSE_JOIN_TOKEN', { FUSE_JOIN_TOKEN: 'short' }],
+    ['FUSE_HOST_LABELS', { FUSE_HOST_LABELS: 'disk' }],
     ['FUSE_HOME', { FUSE_HOME: 'relative' }],
     ['FUSE_LOG_LEVEL', { FUSE_LOG_LEVEL: 'loud' }],
     ['S3_ACCESS_KEY_ID', { S3_BUCKET: 'outputs' }],

@@ -1,14 +1,21 @@
 /** The host agent's configuration. Nothing else here reads the environment. */
 import { readFileSync } from 'node:fs';
-import { availableParallelism, homedir, totalmem } from 'node:os';
+import { availableParallelism, homedir, hostname, totalmem } from 'node:os';
 import { join } from 'node:path';
+import { Labels } from '@fuse/contract';
 import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
 import { z } from 'zod';
+import type { ServerTls } from './http/server.ts';
+import type { JoinConfig } from './joining/joining.ts';
 
 export interface HostAgentConfig {
   listen: { host: string; port: number };
-  /** What the orchestrator must present. */
-  token: string;
+  /** What the orchestrator must present; undefined: one of its own, which it tells when it joins. */
+  token: string | undefined;
+  /** Undefined: plain HTTP. */
+  tls: ServerTls | undefined;
+  /** Undefined: an operator registers this host. */
+  join: JoinConfig | undefined;
   /** Kernel, initramfs and images. */
   assetsManifestPath: string;
   /** VMs and templates; one host agent at a time. */
@@ -54,6 +61,13 @@ const listen = z
   })
   .refine(({ port }) => port <= 65_535, 'the port must be at most 65535');
 
+const labels = z.string().transform((text, context) => {
+  const parsed = Labels.safeParse(Object.fromEntries(text.split(',').map((each) => each.split('=', 2))));
+  if (parsed.success) return parsed.data;
+  context.addIssue({ code: 'custom', message: 'must be key=value,key=value' });
+  return z.NEVER;
+});
+
 const Environment = z
   .object({
     FUSE_HOME: z.string().startsWith('/', 'must be an absolute path').optional(),
@@ -65,15 +79,32 @@ const Environment = z
     FUSE_HOST_STORAGE_GB: count.optional(),
     FUSE_HOST_STORAGE_RESERVE_MB: count.optional(),
     FUSE_HOST_MAX_VMS: count.optional(),
+    FUSE_HOST_TLS_CERT: z.string().optional(),
+    FUSE_HOST_TLS_KEY: z.string().optional(),
+    FUSE_HOST_TLS_CLIENT_CA: z.string().optional(),
+    FUSE_JOIN_URL: z.url({ protocol: /^https?$/ }).optional(),
+    FUSE_JOIN_TOKEN: z.string().min(16, 'must be at least 16 characters long').optional(),
+    FUSE_JOIN_TOKEN_FILE: z.string().optional(),
+    FUSE_JOIN_CA: z.string().optional(),
+    FUSE_ADVERTISE_URL: z.url({ protocol: /^https?$/ }).optional(),
+    FUSE_HOST_ID: z.string().max(256).optional(),
+    FUSE_HOST_REGION: z.string().max(128).optional(),
+    FUSE_HOST_LABELS: labels.optional(),
     FUSE_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).optional(),
   })
   .superRefine((env, context) => {
-    if ((env.FUSE_HOST_TOKEN === undefined) === (env.FUSE_HOST_TOKEN_FILE === undefined))
-      context.addIssue({
-        code: 'custom',
-        path: ['FUSE_HOST_TOKEN'],
-        message: 'exactly one of FUSE_HOST_TOKEN and FUSE_HOST_TOKEN_FILE is required',
-      });
+    const refuse = (name: string, message: string) => context.addIssue({ code: 'custom', path: [name], message });
+    const tokens = [env.FUSE_HOST_TOKEN, env.FUSE_HOST_TOKEN_FILE].filter((each) => each !== undefined).length;
+    if (tokens > 1 || (tokens === 0 && env.FUSE_JOIN_URL === undefined))
+      refuse('FUSE_HOST_TOKEN', 'exactly one of FUSE_HOST_TOKEN and FUSE_HOST_TOKEN_FILE is required');
+    if ((env.FUSE_HOST_TLS_CERT === undefined) !== (env.FUSE_HOST_TLS_KEY === undefined))
+      refuse('FUSE_HOST_TLS_CERT', 'goes together with FUSE_HOST_TLS_KEY');
+    if (env.FUSE_HOST_TLS_CLIENT_CA !== undefined && env.FUSE_HOST_TLS_CERT === undefined)
+      refuse('FUSE_HOST_TLS_CLIENT_CA', 'needs FUSE_HOST_TLS_CERT and FUSE_HOST_TLS_KEY');
+    if (env.FUSE_JOIN_TOKEN !== undefined && env.FUSE_JOIN_TOKEN_FILE !== undefined)
+      refuse('FUSE_JOIN_TOKEN_FILE', 'goes without FUSE_JOIN_TOKEN');
+    if (env.FUSE_JOIN_URL !== undefined && env.FUSE_ADVERTISE_URL === undefined)
+      refuse('FUSE_ADVERTISE_URL', 'is required with FUSE_JOIN_URL: where the orchestrator reaches this host agent');
   });
 
 export class ConfigError extends Error {
@@ -93,7 +124,9 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
   const capacity = defaultCapacity();
   return {
     listen: env.FUSE_HOST_LISTEN ?? DEFAULT_LISTEN,
-    token: env.FUSE_HOST_TOKEN ?? readToken(env.FUSE_HOST_TOKEN_FILE ?? ''),
+    token: env.FUSE_HOST_TOKEN ?? readToken('FUSE_HOST_TOKEN_FILE', env.FUSE_HOST_TOKEN_FILE),
+    tls: tlsOf(env),
+    join: joinOf(env),
     assetsManifestPath: join(home, 'assets', 'manifest.json'),
     dataDirectory: join(home, 'host'),
     capacity: {
@@ -108,13 +141,39 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
   };
 }
 
-function readToken(path: string): string {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8').trim();
-  } catch (cause) {
-    throw new ConfigError(`FUSE_HOST_TOKEN_FILE: ${path} cannot be read`, { cause });
-  }
-  if (text.length < 16) throw new ConfigError(`FUSE_HOST_TOKEN_FILE: the token in ${path} is under 16 characters long`);
+function tlsOf(env: z.infer<typeof Environment>): ServerTls | undefined {
+  const cert = readText('FUSE_HOST_TLS_CERT', env.FUSE_HOST_TLS_CERT);
+  const key = readText('FUSE_HOST_TLS_KEY', env.FUSE_HOST_TLS_KEY);
+  if (cert === undefined || key === undefined) return undefined;
+  return { cert, key, clientCa: readText('FUSE_HOST_TLS_CLIENT_CA', env.FUSE_HOST_TLS_CLIENT_CA) };
+}
+
+function joinOf(env: z.infer<typeof Environment>): JoinConfig | undefined {
+  const { FUSE_JOIN_URL: url, FUSE_ADVERTISE_URL: advertiseUrl } = env;
+  if (url === undefined || advertiseUrl === undefined) return undefined;
+  return {
+    url,
+    ca: readText('FUSE_JOIN_CA', env.FUSE_JOIN_CA),
+    token: env.FUSE_JOIN_TOKEN ?? readToken('FUSE_JOIN_TOKEN_FILE', env.FUSE_JOIN_TOKEN_FILE),
+    id: env.FUSE_HOST_ID ?? hostname(),
+    advertiseUrl,
+    region: env.FUSE_HOST_REGION,
+    labels: env.FUSE_HOST_LABELS,
+  };
+}
+
+function readToken(name: string, path: string | undefined): string | undefined {
+  const text = readText(name, path)?.trim();
+  if (text !== undefined && text.length < 16)
+    throw new ConfigError(`${name}: the token in ${path} is under 16 characters long`);
   return text;
+}
+
+function readText(name: string, path: string | undefined): string | undefined {
+  if (path === undefined) return undefined;
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new ConfigError(`${name}: ${path} cannot be read`, { cause });
+  }
 }

@@ -26,6 +26,8 @@ export const DeclaredCapacity = z.object({
   arch: absentIfNull(z.string().max(32)),
   gpus: amount,
   gpu_kind: absentIfNull(z.string().max(128)),
+  /** Profile, such as "1g.10gb", to how many instances. */
+  mig_profiles: absentIfNull(z.record(z.string().max(64), z.number().int())),
 });
 
 export const RegisterHost = z.object({
@@ -45,7 +47,11 @@ export const HostCapacity = z.object({
   storage_gb: z.number().int(),
   vm_count: z.number().int(),
   arch: z.string().optional(),
+  gpus: z.number().int().optional(),
+  gpu_kind: z.string().optional(),
+  mig_profiles: z.record(z.string(), z.number().int()).optional(),
 });
+export type HostCapacity = z.infer<typeof HostCapacity>;
 
 export const Host = z.object({
   id: z.string(),
@@ -86,7 +92,10 @@ export const JOIN_TOKEN_PREFIX = 'fuse_join_';
 export const JoinToken = z.object({ token: z.string(), expires_at: Timestamp, uses: z.number().int() });
 export type JoinToken = z.infer<typeof JoinToken>;
 
-/** As RegisterHost; `token` is what the orchestrator has to show the agent from now on. An id that exists already joins again only with the token that it has. */
+/**
+ * As RegisterHost; `token` is what the orchestrator has to show the agent from now on. A host that is known joins again with `Authorization: Bearer <the token that it has>`,
+ * which is how it changes its address or its token; with a join token only when it still has that token (409). What the operator chose (cordon, lost) stays.
+ */
 export const JoinHost = RegisterHost.extend({ token: z.string().min(16).max(4_096) });
 export type JoinHost = z.infer<typeof JoinHost>;
 export const JoinedHost = z.object({ host: Host, cluster_tag: z.string() });

@@ -3,7 +3,7 @@
  * Every mutating call is idempotent by an id that the orchestrator chose, so that any replica can repeat what a dead one began.
  *
  *   GET    /v1/health                          -> 200 {status: "ok"}  (no auth)
- *   GET    /v1/capacity                        -> 200 HostCapacityReport
+ *   GET    /v1/capacity                        -> 200 HostCapacityReport, measured anew each time
  *   GET    /v1/images                          -> 200 {images: HostImage[]}
  *   GET    /v1/vms                             -> 200 {vms: HostVm[]}       (never waits for a VM)
  *   PUT    /v1/vms/{id} CreateVm               -> 201 HostVm, running and handed over; 200 when it exists already with the same tag
@@ -48,6 +48,9 @@
  *   POST   /v1/snapshots/{sid}/chunks          -> 200 SnapshotChunks: what an export would consist of (reads and hashes everything)
  *   PUT    /v1/snapshots/{sid}/export ExportSnapshot -> 200 ExportedSnapshot: uploads what is `missing`, then the manifest. Repeating it goes on where it stopped
  *
+ * Any call may carry `fuse-fence` (fence.ts): what a cluster's leader does by itself. One that is older than another which was seen here is refused: 409 `conflict`,
+ * details.reason=stale_fence. Nothing is done then.
+ *
  * `exec` state `lost`: the VM died (or the guest forgot the exec): its end is unknown and it must not be run again blindly.
  */
 import { Health, TerminalSize } from '@fuse/contract';
@@ -56,10 +59,22 @@ import { GuestExecExit } from './guest.ts';
 
 export const EXEC_PROTOCOL = 'fuse-exec/1';
 
-export const HostCapacityReport = z.object({
+/** What a VM starts from at once. */
+export const HostTemplate = z.object({
+  image: z.string(),
   cpus: z.number().int(),
   ram_mb: z.number().int(),
   storage_gb: z.number().int(),
+});
+export type HostTemplate = z.infer<typeof HostTemplate>;
+
+export const HostCapacityReport = z.object({
+  cpus: z.number().int(),
+  ram_mb: z.number().int(),
+  /** For all VMs, those that exist included. */
+  storage_gb: z.number().int(),
+  /** What the disk has left now, less the reserve. */
+  free_storage_gb: z.number().int(),
   vm_count: z.number().int(),
   arch: z.enum(['amd64', 'arm64']),
   gpus: z.number().int(),
@@ -67,6 +82,7 @@ export const HostCapacityReport = z.object({
   /** What boots VMs here: "firecracker", "qemu". */
   backend: z.string(),
   accelerator: z.enum(['kvm', 'tcg']),
+  templates: z.array(HostTemplate),
 });
 export type HostCapacityReport = z.infer<typeof HostCapacityReport>;
 

@@ -2,7 +2,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError, toEnvelope } from '@fuse/contract';
-import type { HostCapacityReport } from '@fuse/host-protocol';
+import { FENCE_HEADER, type HostCapacityReport } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import { type Logger, newRequestId } from '@fuse/runtime';
 import fastify, { type FastifyInstance, LogController, type RawServerDefault } from 'fastify';
@@ -16,6 +16,7 @@ import { chunkRoutes } from './chunk-routes.ts';
 import { answerError } from './errors.ts';
 import { execConnections } from './exec-connect.ts';
 import { execRoutes } from './exec-routes.ts';
+import type { Fences } from './fences.ts';
 import { fileRoutes } from './file-routes.ts';
 import { guestFileRoutes } from './guest-file-routes.ts';
 import { healthcheckRoutes } from './healthcheck-routes.ts';
@@ -42,15 +43,26 @@ export interface HttpParts {
   transfer: SnapshotTransfer;
   store: ObjectStore;
   assets: Assets;
-  capacity: () => HostCapacityReport;
+  capacity: () => Promise<HostCapacityReport>;
+  fences: Fences;
+  /** Undefined: plain HTTP. */
+  tls: ServerTls | undefined;
   /** Aborts when the host agent stops: whoever waits or follows is let go. */
   stopping: AbortSignal;
+}
+
+/** PEM. With a client CA, whoever has no certificate of it is not even heard. */
+export interface ServerTls {
+  cert: string;
+  key: string;
+  clientCa: string | undefined;
 }
 
 const BODY_LIMIT_BYTES = 64 * 1024;
 
 export function createHttpServer(parts: HttpParts): App {
   const app: App = fastify({
+    ...secure(parts.tls),
     loggerInstance: parts.log,
     // One wide line a request, below.
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
@@ -72,7 +84,9 @@ export function createHttpServer(parts: HttpParts): App {
 
   const checkBearer = bearerCheck(parts.token);
   app.addHook('onRequest', async (request) => {
-    if (request.routeOptions.url !== HEALTH_PATH) checkBearer(request.headers.authorization);
+    if (request.routeOptions.url === HEALTH_PATH) return;
+    checkBearer(request.headers.authorization);
+    await parts.fences.check(request.headers[FENCE_HEADER]);
   });
   app.addHook('onResponse', async (request, reply) => {
     const line = {
@@ -99,4 +113,12 @@ export function createHttpServer(parts: HttpParts): App {
   execConnections(upgrades, parts);
   upgrades.listen(app.server);
   return app;
+}
+
+/** Fastify types a server with TLS as another one; to its routes it is the same. */
+function secure(tls: ServerTls | undefined): object {
+  if (tls === undefined) return {};
+  const { cert, key, clientCa } = tls;
+  const ofClients = clientCa === undefined ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true };
+  return { https: { cert, key, minVersion: 'TLSv1.2', allowHalfOpen: true, ...ofClients } };
 }

@@ -5,6 +5,7 @@
  */
 import type { IncomingMessage, Server } from 'node:http';
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { type AppError, toEnvelope } from '@fuse/contract';
 import { type Logger, newRequestId } from '@fuse/runtime';
 import { bearerCheck } from './auth.ts';
@@ -156,5 +157,5 @@ function replay(server: Server, request: IncomingMessage, socket: Socket, head: 
   }
   if (head.length > 0) socket.unshift(head);
   socket.unshift(Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'));
-  server.emit('connection', socket);
+  server.emit(socket instanceof TLSSocket ? 'secureConnection' : 'connection', socket);
 }

@@ -38,6 +38,13 @@ export async function sweepTemplates(options: SweepOptions): Promise<void> {
   }
 }
 
+/** What each of those that have their final name was made from. */
+export async function listTemplates(directory: string): Promise<TemplateDescription['madeFrom'][]> {
+  const keys = (await readdir(directory)).filter((entry) => KEY.test(entry));
+  const all = await Promise.all(keys.map((key) => madeFrom(join(directory, key))));
+  return all.filter((each) => each !== undefined);
+}
+
 /** Down to the bound, the least recently made or checked first; never `keep`. */
 export async function makeRoom(options: {
   directory: string;
@@ -77,11 +84,17 @@ async function underLock(name: string, work: () => Promise<void>): Promise<void>
 }
 
 async function isWanted(directory: string, options: SweepOptions): Promise<boolean> {
+  const from = await madeFrom(directory);
+  return from !== undefined && options.isWanted(from);
+}
+
+/** Undefined: it cannot be read, and is none. */
+async function madeFrom(directory: string): Promise<TemplateDescription['madeFrom'] | undefined> {
   try {
     const text = await readFile(join(directory, DESCRIPTION_FILE), 'utf8');
-    return options.isWanted(TemplateDescription.parse(JSON.parse(text)).madeFrom);
+    return TemplateDescription.parse(JSON.parse(text)).madeFrom;
   } catch {
-    return false;
+    return undefined;
   }
 }
 

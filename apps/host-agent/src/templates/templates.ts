@@ -8,14 +8,14 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, realpath, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
-import type { Shape } from '@fuse/host-protocol';
+import type { HostTemplate, Shape } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
 import type { Assets, ImageAsset } from '../images/assets.ts';
 import type { SnapshotFiles, VmmDriver } from '../vmm/driver.ts';
 import { flushFile } from '../vmm/sparse-copy.ts';
 import { makeTemplate } from './make-template.ts';
 import { lock } from './process-lock.ts';
-import { makeRoom, sweepTemplates } from './sweep.ts';
+import { listTemplates, makeRoom, sweepTemplates } from './sweep.ts';
 import {
   DEVICE_PART,
   DISK_PART,
@@ -73,21 +73,36 @@ export class Templates implements AsyncDisposable {
 
   /** Removes what makers that died left behind, and templates that nothing here can ask for any more. Called at start-up. */
   async sweep(): Promise<void> {
-    const { directory, driver, assets, log } = this.#options;
+    const { directory, driver, log } = this.#options;
     await mkdir(directory, { recursive: true });
-    const fingerprint = await driver.fingerprint();
-    const isWanted = ({ image, kernel, initramfs, driver: madeBy }: TemplateDescription['madeFrom']) =>
-      kernel === assets.kernel.sha256 &&
-      initramfs === assets.initramfs.sha256 &&
-      madeBy === fingerprint &&
-      assets.images.some((each) => each.digest === image);
+    const isWanted = await this.#wanted();
     await sweepTemplates({ directory, driver, log, isWanted, lockName: (key) => this.#lockName(key) });
+  }
+
+  /** Those that are there for the images of now. Nothing is checked: one that is damaged is made again when it is asked for. */
+  async list(): Promise<HostTemplate[]> {
+    const { directory, assets } = this.#options;
+    const isWanted = await this.#wanted();
+    return (await listTemplates(directory)).flatMap((madeFrom) => {
+      const image = assets.images.find(({ digest }) => digest === madeFrom.image);
+      return image === undefined || !isWanted(madeFrom) ? [] : [{ image: image.name, ...madeFrom.shape }];
+    });
   }
 
   /** Stops what is being made, and waits until nothing of it is left. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closing.abort(new AppError('unavailable', 'the host agent is stopping'));
     await Promise.allSettled([...this.#inWork.values(), this.#lastMaking]);
+  }
+
+  async #wanted(): Promise<(madeFrom: TemplateDescription['madeFrom']) => boolean> {
+    const { driver, assets } = this.#options;
+    const fingerprint = await driver.fingerprint();
+    return ({ image, kernel, initramfs, driver: madeBy }) =>
+      kernel === assets.kernel.sha256 &&
+      initramfs === assets.initramfs.sha256 &&
+      madeBy === fingerprint &&
+      assets.images.some((each) => each.digest === image);
   }
 
   async #ingredients(image: ImageAsset, shape: Shape): Promise<TemplateDescription['madeFrom']> {

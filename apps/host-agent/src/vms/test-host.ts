@@ -60,6 +60,8 @@ export class TestHost implements AsyncDisposable {
     const config: HostAgentConfig = {
       listen: { host: '127.0.0.1', port: 0 },
       token: TOKEN,
+      tls: undefined,
+      join: undefined,
       assetsManifestPath: join(home, 'assets', 'manifest.json'),
       dataDirectory: data,
       capacity: { cpus: 8, ramMb: 8_192, storageGb: undefined, maxVms: 249 },

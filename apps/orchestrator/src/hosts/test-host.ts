@@ -104,12 +104,14 @@ export class TestHost implements AsyncDisposable {
       cpus: 8,
       ram_mb: 16_384,
       storage_gb: 100,
+      free_storage_gb: 100,
       vm_count: 100,
       arch: 'amd64',
       gpus: 0,
       gpu_kind: '',
       backend: 'qemu',
       accelerator: 'tcg',
+      templates: [],
       ...options.capacity,
     };
   }
