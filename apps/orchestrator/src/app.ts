@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import type { Host, RegisterHost } from '@fuse/contract';
 import type { ObjectStore } from '@fuse/object-store';
 import { Disposables, type Logger, newId, systemClock } from '@fuse/runtime';
+import { Credentials } from './api-keys/credentials.ts';
 import type { OrchestratorConfig } from './config.ts';
 import { ensureCluster } from './db/cluster.ts';
 import { openDatabase } from './db/open.ts';
@@ -25,10 +26,15 @@ import { registerGuestFileRoutes } from './guest-files/routes.ts';
 import { HostDirectory } from './hosts/host-directory.ts';
 import { HostService } from './hosts/host-service.ts';
 import { registerHostRoutes } from './hosts/routes.ts';
+import { Callers } from './http/callers.ts';
+import { AllowList } from './http/cidr.ts';
 import { type App, createHttpServer } from './http/http-server.ts';
 import { createMetrics } from './http/metrics.ts';
 import { registerOperationalRoutes } from './http/operational-routes.ts';
 import { registerImageRoutes } from './images/routes.ts';
+import type { UpgradeRoute } from './http/upgrade-route.ts';
+import type { ListedRoute } from './http/route-list.ts';
+import { registerOpenApiRoutes } from './openapi/routes.ts';
 import { LeaderLease } from './reconciling/leader-lease.ts';
 import { Reconciler } from './reconciling/reconciler.ts';
 import { Collector } from './runs/collector.ts';
@@ -36,6 +42,7 @@ import type { DriveContext } from './runs/driving/drive.ts';
 import { registerRunRoutes } from './runs/routes.ts';
 import { RunService } from './runs/run-service.ts';
 import { RunWorker } from './runs/run-worker.ts';
+import { createSealer } from './secrets/aes-sealer.ts';
 import { ChunkCollector } from './snapshots/exporting/chunk-collector.ts';
 import { SnapshotExporter } from './snapshots/exporting/snapshot-exporter.ts';
 import { registerSnapshotRoutes } from './snapshots/routes.ts';
@@ -63,6 +70,8 @@ export interface OrchestratorDeps {
 export interface Orchestrator extends AsyncDisposable {
   /** Where it listens. */
   readonly url: string;
+  readonly routes: readonly ListedRoute[];
+  readonly upgrades: readonly UpgradeRoute[];
   /** For a host in this process: registers it, keeping its age and a cordon when it was known already. */
   registerHost(host: RegisterHost): Promise<Host>;
 }
@@ -73,16 +82,18 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
   try {
     await objectStore.check();
     const db = disposables.add('database', await openDatabase(config.database, log));
-    const cluster = await ensureCluster(db);
+    const sealer = createSealer(config.sealing);
+    const cluster = await ensureCluster(db, sealer);
     const owner = newId('orch');
     const hub = disposables.add('event hub', await EventHub.open(db));
-    const hostDirectory = disposables.add('host clients', new HostDirectory(db, hub, log));
-    const hosts = new HostService(db);
+    const hostDirectory = disposables.add('host clients', new HostDirectory(db, hub, log, sealer));
+    const hosts = new HostService(db, sealer);
     const environmentContext: EnvironmentContext = {
       db,
       hub,
       hosts: hostDirectory,
       log,
+      sealer,
       clusterTag: cluster.tag,
       vmPrefix: config.vmPrefix,
       owner,
@@ -158,19 +169,23 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     );
     const worker = disposables.add(
       'run worker',
-      new RunWorker({ ...config.runs, db, environments, log, checkpoint: deps.checkpoint ?? (async () => {}) }),
+      new RunWorker({ ...config.runs, db, sealer, environments, log, checkpoint: deps.checkpoint ?? (async () => {}) }),
     );
     // Before the worker, which waits for the starts of its runs.
     disposables.add('environments', environments);
     disposables.add('snapshots', snapshots);
-    const runs = new RunService({ db, hub, objectStore, environments, worker, retentionMs });
+    const runs = new RunService({ db, sealer, hub, objectStore, environments, worker, retentionMs });
     const { maxFileBytes, fileLifetimeMs } = config.runs;
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });
     const tickets = new Tickets(db);
     const metrics = createMetrics();
+    const { masterToken } = config;
+    const credentials = disposables.add('credentials', await Credentials.open(db, { log, masterToken }));
+    const isOpen = masterToken === undefined && (config.database === 'memory' || !('url' in config.database));
     const http = createHttpServer({
       version: config.version,
-      masterToken: config.masterToken,
+      authenticator: new Callers({ masterToken, isOpen, credentials }),
+      allowList: config.allowedCidrs.length === 0 ? undefined : new AllowList(config.allowedCidrs),
       log,
       metrics,
       registerRoutes(app) {
@@ -179,6 +194,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           metrics,
           readinessChecks: { state_store: () => db.ping(), fleet: () => hosts.checkFleet(HOST_STALE_MS) },
         });
+        registerOpenApiRoutes(app);
         registerHostRoutes(app, hosts);
         registerImageRoutes(app, hostDirectory);
         registerEnvironmentRoutes(app, {
@@ -219,10 +235,16 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     chunkCollector.start();
     await exporter.start();
     await worker.start();
-    if (config.masterToken === undefined) log.warn('no ORCH_AUTH_TOKEN: every caller is the master');
+    if (isOpen) log.warn('no ORCH_AUTH_TOKEN: every caller is the master');
+    else if (masterToken === undefined)
+      log.warn('no ORCH_AUTH_TOKEN: only API keys are taken, and nobody is the master');
+    if (config.sealing.current === undefined)
+      log.warn('no TOKEN_ENCRYPTION_KEY: secrets are in the database in clear text');
     log.info({ url, owner, cluster: cluster.tag, database: db.kind }, 'orchestrator ready');
     return {
       url,
+      routes: http.routeList,
+      upgrades: http.upgrades.routes,
       registerHost: (request) => hosts.refresh(request),
       [Symbol.asyncDispose]: () => disposables[Symbol.asyncDispose](),
     };

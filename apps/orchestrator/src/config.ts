@@ -4,9 +4,11 @@ import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-s
 import { z } from 'zod';
 import type { DatabaseLocation } from './db/open.ts';
 import { defaultExecConfig, type ExecConfig } from './execs/exec-config.ts';
+import { parseCidr, type Subnet } from './http/cidr.ts';
 import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig, type RunConfig } from './runs/run-config.ts';
 import type { PlacementPolicy } from './scheduling/schedule.ts';
+import { parseSealingKey, type SealingKeys } from './secrets/sealing-keys.ts';
 import { defaultExportConfig, type ExportConfig } from './snapshots/exporting/export-config.ts';
 
 export interface OrchestratorConfig {
@@ -14,8 +16,13 @@ export interface OrchestratorConfig {
   listen: { host: string | undefined; port: number };
   database: DatabaseLocation;
   objectStore: ObjectStoreConfig;
-  /** Undefined: no authentication at all. */
+  /** Undefined: nobody is the master; with the embedded database, everybody. */
   masterToken: string | undefined;
+  /** Who may ask at all; none: everybody. */
+  allowedCidrs: readonly Subnet[];
+  /** Whether cookies are for TLS alone; undefined: as the request came, or `publicUrl` says. */
+  secureCookies: boolean | undefined;
+  sealing: SealingKeys;
   /** Of environment ids: `<vmPrefix><task_id>`. */
   vmPrefix: string;
   placementPolicy: PlacementPolicy;
@@ -65,7 +72,21 @@ const Environment = z.object({
     .optional(),
   ORCH_AUTH_TOKEN: z.string().optional(),
   ORCH_AUTH_TOKEN_FILE: z.string().optional(),
+  TOKEN_ENCRYPTION_KEY: z.string().optional(),
+  TOKEN_ENCRYPTION_KEY_FILE: z.string().optional(),
+  TOKEN_ENCRYPTION_KEY_OLD: z.string().optional(),
+  TOKEN_ENCRYPTION_KEY_OLD_FILE: z.string().optional(),
   ORCH_REQUIRE_AUTH: z.enum(['true', 'false', '1', '0']).optional(),
+  ORCH_ALLOWED_CIDRS: z
+    .string()
+    .transform((text) => text.split(',').map((one) => parseCidr(one.trim())))
+    .refine(
+      (subnets) => !subnets.includes(undefined),
+      'must be addresses or networks with commas between, such as 10.0.0.0/8,2001:db8::/32',
+    )
+    .transform((subnets) => subnets.filter((subnet) => subnet !== undefined))
+    .optional(),
+  ORCH_SECURE_COOKIES: z.enum(['true', 'false', '1', '0']).optional(),
   ORCH_SHUTDOWN_TIMEOUT_SECONDS: z
     .string()
     .regex(/^\d{1,5}$/, 'must be a whole number of seconds')
@@ -99,15 +120,19 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
   if (!parsed.success)
     throw new ConfigError(parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('\n'));
   const env = parsed.data;
-  const masterToken = readToken(env);
-  if (masterToken === undefined && ['true', '1'].includes(env.ORCH_REQUIRE_AUTH ?? ''))
-    throw new ConfigError('ORCH_REQUIRE_AUTH: needs ORCH_AUTH_TOKEN or ORCH_AUTH_TOKEN_FILE');
+  const masterToken = secretOf(env, 'ORCH_AUTH_TOKEN');
+  const sealing = sealingKeys(env);
+  if (['true', '1'].includes(env.ORCH_REQUIRE_AUTH ?? ''))
+    requireAll({ masterToken, sealing, databaseUrl: env.DATABASE_URL });
   const takeoverMs = (env.ORCH_TAKEOVER_SECONDS ?? DEFAULT_TAKEOVER_SECONDS) * 1_000;
   return {
     listen: env.ORCH_LISTEN ?? { host: undefined, port: DEFAULT_PORT },
     database: databaseLocation(env),
     objectStore: objectStoreConfigFromEnv(variables),
     masterToken,
+    allowedCidrs: env.ORCH_ALLOWED_CIDRS ?? [],
+    secureCookies: env.ORCH_SECURE_COOKIES === undefined ? undefined : ['true', '1'].includes(env.ORCH_SECURE_COOKIES),
+    sealing,
     vmPrefix: env.ORCH_VM_PREFIX ?? 'fuse-',
     placementPolicy: env.ORCH_PLACEMENT ?? 'spread',
     publicUrl: env.ORCH_PUBLIC_URL?.replace(/\/+$/, ''),
@@ -150,18 +175,56 @@ function databaseLocation(env: z.infer<typeof Environment>): DatabaseLocation {
   );
 }
 
-function readToken(env: z.infer<typeof Environment>): string | undefined {
-  if (env.ORCH_AUTH_TOKEN !== undefined && env.ORCH_AUTH_TOKEN_FILE !== undefined)
-    throw new ConfigError('ORCH_AUTH_TOKEN_FILE: goes without ORCH_AUTH_TOKEN');
-  if (env.ORCH_AUTH_TOKEN_FILE === undefined) return env.ORCH_AUTH_TOKEN;
+/** What ORCH_REQUIRE_AUTH asks for: nobody can start it open, unencrypted or with its state on one machine by leaving something out. */
+function requireAll(given: {
+  masterToken: string | undefined;
+  sealing: SealingKeys;
+  databaseUrl: string | undefined;
+}): void {
+  const missing = [
+    ...(given.masterToken === undefined ? ['ORCH_AUTH_TOKEN or ORCH_AUTH_TOKEN_FILE'] : []),
+    ...(given.sealing.current === undefined ? ['TOKEN_ENCRYPTION_KEY or TOKEN_ENCRYPTION_KEY_FILE'] : []),
+    ...(given.databaseUrl === undefined ? ['DATABASE_URL'] : []),
+  ];
+  if (missing.length > 0) throw new ConfigError(missing.map((name) => `ORCH_REQUIRE_AUTH: needs ${name}`).join('\n'));
+}
+
+function sealingKeys(env: z.infer<typeof Environment>): SealingKeys {
+  const current = sealingKey(env, 'TOKEN_ENCRYPTION_KEY');
+  const old = sealingKey(env, 'TOKEN_ENCRYPTION_KEY_OLD');
+  if (old !== undefined && current === undefined)
+    throw new ConfigError('TOKEN_ENCRYPTION_KEY_OLD: goes with TOKEN_ENCRYPTION_KEY, the key that takes its place');
+  return { current, old };
+}
+
+function sealingKey(
+  env: z.infer<typeof Environment>,
+  name: 'TOKEN_ENCRYPTION_KEY' | 'TOKEN_ENCRYPTION_KEY_OLD',
+): Uint8Array | undefined {
+  const text = secretOf(env, name);
+  if (text === undefined) return undefined;
+  const key = parseSealingKey(text);
+  if (key === undefined)
+    throw new ConfigError(`${name}: must be 32 bytes, as 64 hex digits or base64; make one: openssl rand -hex 32`);
+  return key;
+}
+
+/** From the variable, or from the file that `<name>_FILE` names. */
+function secretOf(
+  env: z.infer<typeof Environment>,
+  name: 'ORCH_AUTH_TOKEN' | 'TOKEN_ENCRYPTION_KEY' | 'TOKEN_ENCRYPTION_KEY_OLD',
+): string | undefined {
+  const path = env[`${name}_FILE`];
+  if (path === undefined) return env[name];
+  if (env[name] !== undefined) throw new ConfigError(`${name}_FILE: goes without ${name}`);
   let text: string;
   try {
-    text = readFileSync(env.ORCH_AUTH_TOKEN_FILE, 'utf8').trim();
+    text = readFileSync(path, 'utf8').trim();
   } catch (cause) {
-    throw new ConfigError(`ORCH_AUTH_TOKEN_FILE: ${env.ORCH_AUTH_TOKEN_FILE} cannot be read`, { cause });
+    throw new ConfigError(`${name}_FILE: ${path} cannot be read`, { cause });
   }
-  // An empty file must not mean "no authentication".
-  if (text === '') throw new ConfigError(`ORCH_AUTH_TOKEN_FILE: ${env.ORCH_AUTH_TOKEN_FILE} is empty`);
+  // An empty file must not mean "no authentication" or "no encryption".
+  if (text === '') throw new ConfigError(`${name}_FILE: ${path} is empty`);
   return text;
 }
 

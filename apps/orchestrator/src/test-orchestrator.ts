@@ -10,6 +10,7 @@ import { defaultExecConfig } from './execs/exec-config.ts';
 import { TestHost, type TestHostOptions } from './hosts/test-host.ts';
 import { defaultIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig } from './runs/run-config.ts';
+import { testSealingKeys } from './secrets/test-sealer.ts';
 import { defaultExportConfig } from './snapshots/exporting/export-config.ts';
 
 export const TEST_TOKEN = 'master-token-of-the-tests';
@@ -68,6 +69,9 @@ export async function startTestOrchestrator(
     database: location,
     objectStore: objectStoreConfig,
     masterToken: TEST_TOKEN,
+    allowedCidrs: [],
+    secureCookies: undefined,
+    sealing: testSealingKeys,
     vmPrefix: 'fuse-',
     placementPolicy: 'spread',
     publicUrl: undefined,

@@ -28,6 +28,8 @@ export type Scope = (typeof scopes)[number];
 export const Scope = z.enum(scopes);
 
 export const API_KEY_PREFIX = 'fuse_sk_';
+/** Of the credential that an environment has for itself. */
+export const ENVIRONMENT_TOKEN_PREFIX = 'fuse_env_';
 
 export const CreateApiKey = z.object({
   label: absentIfNull(z.string().max(256)),
@@ -54,7 +56,8 @@ export const ApiKey = z.object({
 });
 export type ApiKey = z.infer<typeof ApiKey>;
 
-export const MintedApiKey = ApiKey.extend({ key: z.string() });
+/** `key`: `fuse_sk_` and 43 characters. It is kept nowhere, so an answer that is replayed for its Idempotency-Key is without it. */
+export const MintedApiKey = ApiKey.extend({ key: z.string().optional() });
 export type MintedApiKey = z.infer<typeof MintedApiKey>;
 
 export const ListApiKeys = z.object({ api_keys: z.array(ApiKey) });

@@ -19,6 +19,8 @@ export const channels = {
   capacity: 'fuse_capacity',
   /** A run was queued, or is to be cancelled. */
   runs: 'fuse_runs',
+  /** A key, a session, an environment's credential or a tenant is good no more: look them up again. */
+  credentials: 'fuse_credentials',
 } as const;
 export type Channel = (typeof channels)[keyof typeof channels];
 

@@ -19,6 +19,7 @@ import type {
 } from '@fuse/contract';
 import type { HostImage } from '@fuse/host-protocol';
 import type { ColumnType, Generated, RawBuilder, Selectable } from 'kysely';
+import type { SealedJson } from '../secrets/sealed-json.ts';
 
 type WithDefault<T> = ColumnType<T, T | undefined, T>;
 /** Set by the database's clock only. */
@@ -33,13 +34,16 @@ type Json<T> = ColumnType<T, RawBuilder<T> | undefined, RawBuilder<T>>;
 export interface ClusterTable {
   singleton: Generated<boolean>;
   tag: string;
-  url_signing_key: Uint8Array;
+  /** In clear: of a cluster that was made before it was sealed. */
+  url_signing_key: Uint8Array | null;
+  url_signing_key_sealed: string | null;
   created_at: Instant;
 }
 
 export interface HostsTable {
   id: string;
   url: string;
+  /** Of a host that was registered before tokens were sealed. */
   token: string | null;
   state: WithDefault<'active' | 'cordoned' | 'draining'>;
   region: string | null;
@@ -53,6 +57,8 @@ export interface HostsTable {
   images: Json<HostImage[]>;
   token_sealed: string | null;
   free_storage_gb: number | null;
+  declared: WithDefault<string[]>;
+  gpu_capacity: Json<GpuCapacity>;
   templates: Json<HostTemplate[]>;
   unreachable_at: NullableInstant;
   lost_at: NullableInstant;
@@ -60,6 +66,8 @@ export interface HostsTable {
   created_at: Instant;
   updated_at: Instant;
 }
+
+export type GpuCapacity = Pick<HostCapacity, 'gpus' | 'gpu_kind' | 'mig_profiles'>;
 
 /** A shape that a host starts from a snapshot that was made before. */
 export interface HostTemplate {
@@ -83,7 +91,7 @@ export interface EnvironmentsTable {
   cpus: number;
   ram_mb: number;
   storage_gb: number;
-  env: Json<Record<string, string>>;
+  env: Json<SealedJson<Record<string, string>>>;
   url: WithDefault<string>;
   error: string | null;
   run_id: string | null;
@@ -104,7 +112,7 @@ export interface EnvironmentsTable {
   fallback: 'disk' | null;
   restore_id: string | null;
   restore_snapshot_id: string | null;
-  /** What is still to be done before it runs. May hold secrets. */
+  /** What is still to be done before it runs. */
   startup: Json<Startup> | null;
   healthcheck: Json<Healthcheck> | null;
   health: Json<Health> | null;
@@ -117,7 +125,7 @@ export interface EnvironmentsTable {
   token_hash: Uint8Array | null;
   token_sealed: string | null;
   secrets_sealed: string | null;
-  manifest: Json<unknown> | null;
+  manifest: Json<SealedJson<object>> | null;
   desktop: Json<{ width: number; height: number }> | null;
   gateway_url: string | null;
   key_id: string | null;
@@ -125,11 +133,16 @@ export interface EnvironmentsTable {
 }
 
 export interface Startup {
-  files?: Record<string, string>;
-  script?: string;
+  content: SealedJson<StartupContent>;
   timeout_seconds: number;
   /** A caller waits for the create: nobody goes on with a start that is abandoned. */
   waited: boolean;
+}
+
+export interface StartupContent {
+  /** Path to base64. */
+  files?: Record<string, string>;
+  script?: string;
 }
 
 export interface Exposed {
@@ -143,7 +156,7 @@ export interface TicketsTable {
   environment_uid: string;
   purpose: Json<TicketRequest>;
   expires_at: Instant;
-  key_id: string | null;
+  proof: string | null;
 }
 
 export interface TenantsTable {
@@ -320,7 +333,7 @@ export interface SnapshotsTable {
   include_memory: boolean;
   image: string;
   spec: Json<EnvironmentSpec>;
-  env: Json<Record<string, string>>;
+  env: Json<SealedJson<Record<string, string>>>;
   cpus: number;
   ram_mb: number;
   storage_gb: number;

@@ -4,8 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import type { EnvironmentRef } from './exec-service.ts';
 
-/** For now the master's alone. */
-export const config = { auth: 'master' } as const;
+export const config = { scope: 'exec' } as const;
 export const EXECS = '/v1/environments/:id/execs';
 
 export const ofEnvironment = z.object({ id: z.string() });

@@ -7,13 +7,15 @@ import { declaredSum } from './declared-sum.ts';
 import type { FileService } from './file-service.ts';
 import { incomingBytes } from './incoming-bytes.ts';
 
+/** They are programs and inputs of runs. */
+const config = { scope: ['files', 'runs'] } as const;
 const params = z.object({ id: z.string() });
 
 export function registerFileRoutes(app: App, files: FileService): void {
   // A scope of its own: bodies are streams here.
   void app.register(async (scope: App) => {
     useRawBodies(scope);
-    scope.post('/v1/files', async (request, reply): Promise<UploadedFile> => {
+    scope.post('/v1/files', { config }, async (request, reply): Promise<UploadedFile> => {
       const { raw, headers } = request;
       const expected = declaredSum(headers);
       if (Number(headers['content-length'] ?? 0) > files.maxFileBytes) return refuseOversized(raw, files.maxFileBytes);
@@ -33,9 +35,11 @@ export function registerFileRoutes(app: App, files: FileService): void {
     });
   });
 
-  app.get('/v1/files/:id', { schema: { params } }, (request) => files.get(request.caller.tenantId, request.params.id));
+  app.get('/v1/files/:id', { config, schema: { params } }, (request) =>
+    files.get(request.caller.tenantId, request.params.id),
+  );
 
-  app.delete('/v1/files/:id', { schema: { params } }, async (request, reply) => {
+  app.delete('/v1/files/:id', { config, schema: { params } }, async (request, reply) => {
     await files.delete(request.caller.tenantId, request.params.id);
     return reply.code(204).send();
   });

@@ -10,6 +10,7 @@ import { ExtractQuery, guestQuery, PathQuery, WatchQuery, WriteQuery } from './q
 import { sendFile, sendHead } from './send-file.ts';
 import { endWhenStalled } from './stalled-client.ts';
 
+const config = { scope: 'files' } as const;
 const params = z.object({ id: z.string() });
 type Request = FastifyRequest<{ Params: { id: string } }>;
 
@@ -25,32 +26,36 @@ export function registerGuestFileRoutes(app: App, files: GuestFileService): void
   });
   const operations = Object.keys(fileOperations) as FileOperation[]; // its keys are that
   for (const name of operations) operation(app, files, name);
-  app.post(`${FILES}/:operation`, { schema: { params: params.extend({ operation: z.string() }) } }, (request) => {
-    throw new AppError('route_not_found', `no file operation "${request.params.operation}"`, {
-      hint: `There are ${operations.join(', ')}.`,
-    });
-  });
+  app.post(
+    `${FILES}/:operation`,
+    { config, schema: { params: params.extend({ operation: z.string() }) } },
+    (request) => {
+      throw new AppError('route_not_found', `no file operation "${request.params.operation}"`, {
+        hint: `There are ${operations.join(', ')}.`,
+      });
+    },
+  );
 }
 
 function downloads(app: App, files: GuestFileService): void {
-  app.get(FILES, { schema: { params, querystring: PathQuery } }, async (request, reply) => {
+  app.get(FILES, { config, schema: { params, querystring: PathQuery } }, async (request, reply) => {
     endWhenStalled(request.raw);
     const { path } = request.query;
     return sendFile(files, targetOf(request, reply), { path, range: request.headers.range }, reply);
   });
 
-  app.head(FILES, { schema: { params, querystring: PathQuery } }, (request, reply) =>
+  app.head(FILES, { config, schema: { params, querystring: PathQuery } }, (request, reply) =>
     sendHead(files, targetOf(request, reply), request.query.path, reply),
   );
 
-  app.get(`${FILES}/watch`, { schema: { params, querystring: WatchQuery } }, async (request, reply) => {
+  app.get(`${FILES}/watch`, { config, schema: { params, querystring: WatchQuery } }, async (request, reply) => {
     endWhenStalled(request.raw);
     const target = { ...targetOf(request, reply), signal: streamSignal(reply) };
     const lines = await files.open(target, 'watch', guestQuery(request.query));
     return reply.headers({ 'Content-Type': 'application/x-ndjson', 'Cache-Control': 'no-store' }).send(lines);
   });
 
-  app.get(TAR, { schema: { params, querystring: PathQuery } }, async (request, reply) => {
+  app.get(TAR, { config, schema: { params, querystring: PathQuery } }, async (request, reply) => {
     endWhenStalled(request.raw);
     const tar = await files.open(targetOf(request, reply), 'tar', guestQuery(request.query));
     return reply.headers({ 'Content-Type': 'application/x-tar', 'Cache-Control': 'no-store' }).send(tar);
@@ -58,7 +63,7 @@ function downloads(app: App, files: GuestFileService): void {
 }
 
 function uploads(scope: App, files: GuestFileService): void {
-  scope.put(FILES, { schema: { params, querystring: WriteQuery } }, async (request, reply) => {
+  scope.put(FILES, { config, schema: { params, querystring: WriteQuery } }, async (request, reply) => {
     // What is not said of a file that is replaced stays as it is.
     const query = guestQuery({ ...request.query, keep: true });
     const written = await incomingUpload(request, (upload) =>
@@ -67,7 +72,7 @@ function uploads(scope: App, files: GuestFileService): void {
     return reply.code(201).send({ path: request.query.path, ...written });
   });
 
-  scope.put(TAR, { schema: { params, querystring: ExtractQuery } }, async (request, reply) =>
+  scope.put(TAR, { config, schema: { params, querystring: ExtractQuery } }, async (request, reply) =>
     incomingUpload(request, (upload) =>
       files.extract(targetOf(request, reply), { ...upload, query: guestQuery(request.query) }),
     ),
@@ -77,7 +82,7 @@ function uploads(scope: App, files: GuestFileService): void {
 function operation(app: App, files: GuestFileService, name: FileOperation): void {
   app.post(
     `${FILES}/${name}`,
-    { bodyLimit: FILE_OPERATION_LIMIT_BYTES, schema: { params, body: fileOperations[name].request } },
+    { config, bodyLimit: FILE_OPERATION_LIMIT_BYTES, schema: { params, body: fileOperations[name].request } },
     (request, reply) => files.operate(targetOf(request, reply), name, request.body),
   );
 }

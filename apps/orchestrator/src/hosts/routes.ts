@@ -5,18 +5,23 @@ import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
 import type { HostService } from './host-service.ts';
 
 const master = { auth: 'master' } as const;
+const read = { scope: 'hosts:read' } as const;
 const params = z.object({ id: z.string() });
 const Cursor = z.object({ id: z.string() });
 
 export function registerHostRoutes(app: App, hosts: HostService): void {
-  app.get('/v1/hosts', { schema: { querystring: z.object(pageQuery) } }, async (request): Promise<ListHosts> => {
-    const limit = pageLimit(request.query.limit);
-    const rows = await hosts.list(decodeCursor(request.query.cursor, Cursor)?.id, limit);
-    const { page, ...next } = cutPage(rows, limit, ({ id }) => ({ id }));
-    return { hosts: page, ...next };
-  });
+  app.get(
+    '/v1/hosts',
+    { config: read, schema: { querystring: z.object(pageQuery) } },
+    async (request): Promise<ListHosts> => {
+      const limit = pageLimit(request.query.limit);
+      const rows = await hosts.list(decodeCursor(request.query.cursor, Cursor)?.id, limit);
+      const { page, ...next } = cutPage(rows, limit, ({ id }) => ({ id }));
+      return { hosts: page, ...next };
+    },
+  );
 
-  app.get('/v1/hosts/:id', { schema: { params } }, (request) => hosts.get(request.params.id));
+  app.get('/v1/hosts/:id', { config: read, schema: { params } }, (request) => hosts.get(request.params.id));
 
   app.post('/v1/hosts', { config: master, schema: { body: RegisterHost } }, async (request, reply) =>
     reply.code(201).send(await hosts.register(request.body)),

@@ -8,6 +8,7 @@ import { openEventStream } from './event-stream.ts';
 import { type App, createHttpServer } from './http-server.ts';
 import { createMetrics } from './metrics.ts';
 import { registerOperationalRoutes } from './operational-routes.ts';
+import { masterAlone } from './test-authenticator.ts';
 
 const TOKEN = 'the-token';
 const lines: string[] = [];
@@ -28,7 +29,7 @@ beforeAll(async () => {
   const metrics = createMetrics();
   app = createHttpServer({
     version: '1.2.3',
-    masterToken: TOKEN,
+    authenticator: masterAlone(TOKEN),
     log,
     metrics,
     registerRoutes(app) {

@@ -8,13 +8,16 @@ import { AppError, toEnvelope } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
 import Fastify, { type FastifyInstance, type FastifyReply, LogController, type RawServerDefault } from 'fastify';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
-import { installAuthentication } from './authentication.ts';
+import { actionConstraint } from './action-constraint.ts';
+import { type Authenticator, installAuthentication } from './authentication.ts';
+import { type AllowList, installAllowList } from './cidr.ts';
 import { installClosing } from './closing.ts';
 import { installErrors } from './error-responses.ts';
 import { installJsonBodies } from './json-bodies.ts';
 import { installMetrics, type Metrics } from './metrics.ts';
 import { installRequestLog } from './request-log.ts';
 import { chooseRequestId, installResponseHeaders, setResponseHeaders } from './response-headers.ts';
+import { installRouteList } from './route-list.ts';
 import { answerUnreadable } from './unreadable-requests.ts';
 import { installUpgrades } from './upgrades.ts';
 import { installValidation } from './validation.ts';
@@ -33,15 +36,17 @@ export const LARGE_BODY_LIMIT_BYTES = 1_048_576;
 
 export interface HttpServerOptions {
   version: string;
-  /** Master token; undefined: no authentication at all, every caller is the master. */
-  masterToken: string | undefined;
+  authenticator: Authenticator;
+  /** Addresses that may ask at all; undefined: every one. */
+  allowList?: AllowList | undefined;
   log: Logger;
   metrics: Metrics;
   /** Adds the routes. */
   registerRoutes(app: App): void;
 }
 
-export function createHttpServer({ version, masterToken, log, metrics, registerRoutes }: HttpServerOptions): App {
+export function createHttpServer(options: HttpServerOptions): App {
+  const { version, log, metrics, authenticator, allowList } = options;
   const app: App = Fastify({
     loggerInstance: log,
     // No route logs by itself: request-log.ts writes one wide line.
@@ -58,7 +63,7 @@ export function createHttpServer({ version, masterToken, log, metrics, registerR
     forceCloseConnections: 'idle',
     return503OnClosing: false,
     http: { maxHeaderSize: 65_536, headersTimeout: 5_000, connectionsCheckingInterval: 5_000 },
-    routerOptions: { maxParamLength: 1_024, ignoreTrailingSlash: false },
+    routerOptions: { maxParamLength: 1_024, ignoreTrailingSlash: false, constraints: { action: actionConstraint } },
     frameworkErrors: (error, request, reply) => {
       setResponseHeaders(request, reply as FastifyReply, version);
       void (reply as FastifyReply).code(400).send(toEnvelope(new AppError('invalid_argument', error.message)));
@@ -69,11 +74,12 @@ export function createHttpServer({ version, masterToken, log, metrics, registerR
   installResponseHeaders(app, version);
   installRequestLog(app);
   installMetrics(app, metrics);
+  installAllowList(app, allowList);
   installJsonBodies(app);
   installValidation(app);
   installErrors(app);
-  installAuthentication(app, masterToken);
-  installUpgrades(app, { version, masterToken, log, metrics });
-  registerRoutes(app);
+  installAuthentication(app, authenticator);
+  installUpgrades(app, options);
+  options.registerRoutes(app);
   return app;
 }

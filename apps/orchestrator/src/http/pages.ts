@@ -1,5 +1,5 @@
 /** Keyset pagination (api.md 0.7): an opaque cursor that names the last row seen. */
-import { AppError } from '@fuse/contract';
+import { AppError, invalidField, Label } from '@fuse/contract';
 import { z } from 'zod';
 
 export const encodeCursor = (position: Record<string, string>): string =>
@@ -19,6 +19,21 @@ export function decodeCursor<T extends z.ZodType>(cursor: string | undefined, sc
 export const queryText = z
   .union([z.string(), z.array(z.string()).transform((values) => values.at(-1) ?? '')])
   .optional();
+
+/** `label=key=value`, any number of them: all must match. */
+export const labelQuery = z.union([z.string(), z.array(z.string())]).optional();
+
+export function parseLabels(given: string | string[] | undefined): Record<string, string> {
+  const labels: Record<string, string> = {};
+  for (const text of given === undefined ? [] : [given].flat()) {
+    const at = text.indexOf('=');
+    const [key, value] = [text.slice(0, at), text.slice(at + 1)];
+    if (at < 1 || !Label.safeParse(key).success || !Label.safeParse(value).success)
+      throw invalidField('label', 'must be key=value');
+    labels[key] = value;
+  }
+  return labels;
+}
 
 export const pageQuery = { limit: queryText, cursor: queryText };
 

@@ -6,8 +6,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Who may call: anybody, any valid credential (the default), the master token only. */
     auth?: 'none' | 'any' | 'master';
-    /** What a key with scopes needs for it; `exec` and `admin` are refused to plain keys too. The master may everything. */
-    scope?: Scope;
+    /** What a key with scopes needs for it, one of several; `exec` and `admin` are refused to plain keys too. The master may everything. */
+    scope?: Scope | readonly Scope[];
     /** A mutating method that changes nothing: no audit entry. */
     audit?: false;
     /** One of the four operational routes: no authentication, no Server or X-Request-ID header, no log line. */

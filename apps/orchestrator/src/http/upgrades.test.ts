@@ -8,6 +8,7 @@ import { done } from './endings.ts';
 import { type App, createHttpServer } from './http-server.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import type { Ending, Peer } from './peer.ts';
+import { masterAlone } from './test-authenticator.ts';
 import type { UpgradeRequest } from './upgrade-route.ts';
 
 const TOKEN = 'a-master-token';
@@ -31,7 +32,7 @@ async function start(masterToken: string | undefined): Promise<void> {
   metrics = createMetrics();
   app = createHttpServer({
     version: '9',
-    masterToken,
+    authenticator: masterAlone(masterToken),
     log: createLogger({ name: 'test', destination: { write: (line: string) => void lines.push(line) } }),
     metrics,
     registerRoutes(routes) {
@@ -43,10 +44,16 @@ async function start(masterToken: string | undefined): Promise<void> {
       routes.upgrades.add({
         path: '/v1/things/:id/talk',
         protocols: ['test-echo/1', 'websocket'],
+        scope: 'exec',
         halfCloses: true,
         redeemTicket: async (ticket) => {
           if (ticket !== 'good') throw new AppError('unauthorized', 'invalid ticket');
-          return { tenantId: 'of-the-ticket', isMaster: true, scopes: 'all', actorKind: 'ticket' };
+          return {
+            tenantId: 'of-the-ticket',
+            isMaster: false,
+            scopes: new Set(['exec'] as const),
+            actorKind: 'ticket',
+          };
         },
         handle: (request) => handle(request),
       });

@@ -7,7 +7,7 @@ import type { Socket } from 'node:net';
 import { AppError, FRAME_HEADER_BYTES, MAX_FRAME_PAYLOAD_BYTES } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import { WebSocketServer } from 'ws';
-import { authenticate, type Caller, requireMaster } from './authentication.ts';
+import { type Caller, requireOwnEnvironment, requireScope } from './authentication.ts';
 import { ClientGone } from './closing.ts';
 import { endingOf, INTERNAL } from './endings.ts';
 import type { App, HttpServerOptions } from './http-server.ts';
@@ -16,6 +16,7 @@ import { RawPeer } from './raw-peer.ts';
 import { refuseUpgrade } from './refuse-upgrade.ts';
 import { replayRequest } from './replay-request.ts';
 import { chooseRequestId } from './response-headers.ts';
+import { requireSameOrigin } from './same-origin.ts';
 import { type UpgradeRoute, WEBSOCKET } from './upgrade-route.ts';
 import { requireHandshake } from './websocket-handshake.ts';
 import { WebSocketPeer } from './websocket-peer.ts';
@@ -28,7 +29,7 @@ declare module 'fastify' {
 
 const KEEPALIVE_MS = 15_000;
 
-type Options = Pick<HttpServerOptions, 'version' | 'masterToken' | 'log' | 'metrics'>;
+type Options = Pick<HttpServerOptions, 'version' | 'authenticator' | 'allowList' | 'log' | 'metrics'>;
 
 interface Incoming {
   request: IncomingMessage;
@@ -66,6 +67,10 @@ export class Upgrades {
     this.#options = options;
   }
 
+  get routes(): UpgradeRoute[] {
+    return this.#routes.map(({ route }) => route);
+  }
+
   add(route: UpgradeRoute): void {
     const segments = route.path.split('/').map((part) => (part.startsWith(':') ? `(?<${part.slice(1)}>[^/]+)` : part));
     this.#routes.push({ route, pattern: new RegExp(`^${segments.join('/')}$`) });
@@ -88,23 +93,29 @@ export class Upgrades {
     socket.on('error', () => {}); // whoever reads or writes it learns of it
     socket.once('close', () => gone.abort(new ClientGone('the client closed the connection')));
     socket.setTimeout(0).setNoDelay(true).setKeepAlive(true, KEEPALIVE_MS);
-    const promise = this.#serve(route, incoming, gone.signal).finally(() => this.#open.delete(socket));
+    const promise = this.#serve(route, incoming, gone).finally(() => this.#open.delete(socket));
     this.#open.set(socket, { promise, gone });
   }
 
-  async #serve(route: UpgradeRoute, incoming: Incoming, signal: AbortSignal): Promise<void> {
+  async #serve(route: UpgradeRoute, incoming: Incoming, gone: AbortController): Promise<void> {
+    const { signal } = gone;
     const { metrics, version } = this.#options;
     const startedAt = performance.now();
     const requestId = chooseRequestId(incoming.request);
     const log = this.#options.log.child({ request_id: requestId });
     const protocol = incoming.request.headers.upgrade?.toLowerCase() ?? '';
     let peer: Peer | undefined;
+    let held: Disposable | undefined;
     let status = 101;
     let ended: string;
     try {
       if (this.#stopping) throw new ServerStops();
+      this.#options.allowList?.check(incoming.socket.remoteAddress);
       const caller = await this.#authenticate(route, incoming, protocol);
-      requireMaster(caller);
+      requireScope(caller, route.scope);
+      requireOwnEnvironment(caller, route.path, incoming.params);
+      if (caller.proof !== undefined)
+        held = this.#options.authenticator.hold(caller.proof, () => gone.abort(revoked()));
       if (protocol === WEBSOCKET) requireHandshake(incoming.request);
       const { params, query } = incoming;
       const accept = () => {
@@ -128,6 +139,7 @@ export class Upgrades {
         peer.close(ending);
       }
     }
+    held?.[Symbol.dispose]();
     const received_bytes = peer?.receivedBytes ?? 0;
     const sent_bytes = peer?.sentBytes ?? 0;
     if (peer !== undefined) metrics.connectionsOpen.dec({ route: route.path });
@@ -141,12 +153,12 @@ export class Upgrades {
   }
 
   async #authenticate(route: UpgradeRoute, { request, params, query }: Incoming, protocol: string): Promise<Caller> {
-    const { authorization } = request.headers;
     const ticket = query.get('ticket');
-    if (protocol === WEBSOCKET && ticket !== null && authorization === undefined)
+    if (protocol === WEBSOCKET && ticket !== null && request.headers.authorization === undefined)
       return route.redeemTicket(ticket, { params, query });
-    if (protocol === WEBSOCKET && this.#options.masterToken === undefined) requireSameOrigin(request);
-    return authenticate(authorization, this.#options.masterToken);
+    const caller = await this.#options.authenticator.authenticate(request.headers);
+    if (caller.isAmbient) requireSameOrigin(request.headers);
+    return caller;
   }
 
   #accept(route: UpgradeRoute, { request, socket, head }: Incoming, protocol: string): Peer {
@@ -172,6 +184,8 @@ export class Upgrades {
   }
 }
 
+const revoked = () => new AppError('unauthorized', 'the credential of this connection is good no more');
+
 function decoded(groups: Record<string, string> | undefined): Record<string, string> | undefined {
   if (groups === undefined) return undefined;
   try {
@@ -179,10 +193,4 @@ function decoded(groups: Record<string, string> | undefined): Record<string, str
   } catch {
     return undefined;
   }
-}
-
-/** Without a master token nothing else tells a page of another site from the user's own programs. */
-function requireSameOrigin({ headers: { origin, host } }: IncomingMessage): void {
-  if (origin === undefined || (URL.canParse(origin) && new URL(origin).host === host)) return;
-  throw new AppError('forbidden', `pages of ${origin} may not open WebSockets here`);
 }

@@ -1,19 +1,11 @@
 import { performance } from 'node:perf_hooks';
-import {
-  AppError,
-  CreateRun,
-  invalidField,
-  type ListRuns,
-  pageLimit,
-  RUN_BODY_LIMIT_BYTES,
-  type RunOutput,
-} from '@fuse/contract';
+import { AppError, CreateRun, type ListRuns, pageLimit, RUN_BODY_LIMIT_BYTES, type RunOutput } from '@fuse/contract';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
 import { openEventStream } from '../http/event-stream.ts';
 import type { App } from '../http/http-server.ts';
-import { decodeCursor, pageQuery, queryText } from '../http/pages.ts';
+import { decodeCursor, labelQuery, pageQuery, parseLabels, queryText } from '../http/pages.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { checkDownload } from './download-url.ts';
 import { formatPosition, parsePosition } from './event-position.ts';
@@ -29,13 +21,14 @@ export interface RunRoutes {
   urls: UrlContext;
 }
 
+const config = { scope: 'runs' } as const;
 const params = z.object({ id: z.string() });
 const Cursor = z.object({ id: z.string() });
 const listQuery = z.object({
   ...pageQuery,
   state: queryText,
   image: queryText,
-  label: z.union([z.string(), z.array(z.string())]).optional(),
+  label: labelQuery,
 });
 const CREATE_ROUTE = 'POST /v1/runs';
 /** When the head of a request was here; its body may have taken a while. */
@@ -59,6 +52,7 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
   app.post(
     '/v1/runs',
     {
+      config,
       bodyLimit: RUN_BODY_LIMIT_BYTES,
       schema: { body: CreateRun },
       preParsing: async (request) => {
@@ -83,7 +77,7 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
     },
   );
 
-  app.get('/v1/runs', { schema: { querystring: listQuery } }, async (request): Promise<ListRuns> => {
+  app.get('/v1/runs', { config, schema: { querystring: listQuery } }, async (request): Promise<ListRuns> => {
     const { limit, cursor, state, image, label } = request.query;
     const filter = {
       tenantId: request.caller.tenantId,
@@ -95,22 +89,26 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
     return runs.list(filter, pageLimit(limit), signerFor(request));
   });
 
-  app.get('/v1/runs/:id', { schema: { params } }, (request) =>
+  app.get('/v1/runs/:id', { config, schema: { params } }, (request) =>
     runs.get(request.caller.tenantId, request.params.id, signerFor(request)),
   );
 
-  app.post('/v1/runs/:id', { schema: { params, querystring: z.object({ action: queryText }) } }, async (request) => {
-    if (request.query.action !== 'cancel')
-      throw new AppError('invalid_argument', 'missing or unknown action query parameter', {
-        details: { field: 'action' },
-        hint: 'Known actions: cancel.',
-      });
-    return runs.cancel(request.caller.tenantId, request.params.id, signerFor(request));
-  });
+  app.post(
+    '/v1/runs/:id',
+    { config, schema: { params, querystring: z.object({ action: queryText }) } },
+    async (request) => {
+      if (request.query.action !== 'cancel')
+        throw new AppError('invalid_argument', 'missing or unknown action query parameter', {
+          details: { field: 'action' },
+          hint: 'Known actions: cancel.',
+        });
+      return runs.cancel(request.caller.tenantId, request.params.id, signerFor(request));
+    },
+  );
 
   app.get(
     '/v1/runs/:id/events',
-    { schema: { params, querystring: z.object({ last_event_id: queryText }) } },
+    { config, schema: { params, querystring: z.object({ last_event_id: queryText }) } },
     async (request, reply) => {
       const header = request.headers['last-event-id'];
       const position = parsePosition(typeof header === 'string' ? header : request.query.last_event_id);
@@ -119,15 +117,19 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
     },
   );
 
-  app.get('/v1/runs/:id/outputs', { schema: { params } }, async (request): Promise<{ outputs: RunOutput[] }> => {
-    const sign = signerFor(request);
-    const outputs = await runs.outputs(request.caller.tenantId, request.params.id);
-    return { outputs: await Promise.all(outputs.map((output) => toRunOutput(output, sign))) };
-  });
+  app.get(
+    '/v1/runs/:id/outputs',
+    { config, schema: { params } },
+    async (request): Promise<{ outputs: RunOutput[] }> => {
+      const sign = signerFor(request);
+      const outputs = await runs.outputs(request.caller.tenantId, request.params.id);
+      return { outputs: await Promise.all(outputs.map((output) => toRunOutput(output, sign))) };
+    },
+  );
 
   app.get(
     '/v1/runs/:id/outputs/*',
-    { schema: { params: z.object({ id: z.string(), '*': z.string() }) } },
+    { config, schema: { params: z.object({ id: z.string(), '*': z.string() }) } },
     async (request, reply) => {
       const { id, '*': path } = request.params;
       await runs.find(request.caller.tenantId, id);
@@ -172,15 +174,4 @@ async function streamEvents(
   } finally {
     stream.close();
   }
-}
-
-/** `label=key=value`, any number of them: all must match. */
-function parseLabels(given: string | string[] | undefined): Record<string, string> {
-  const labels: Record<string, string> = {};
-  for (const text of given === undefined ? [] : [given].flat()) {
-    const at = text.indexOf('=');
-    if (at < 1) throw invalidField('label', 'must be key=value');
-    labels[text.slice(0, at)] = text.slice(at + 1);
-  }
-  return labels;
 }

@@ -16,6 +16,7 @@ import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { toSnapshot } from './snapshot.ts';
 import type { SnapshotService } from './snapshot-service.ts';
 
+const config = { scope: 'snapshots' } as const;
 const params = z.object({ id: z.string() });
 /** To the microsecond, as rows have it. */
 const Cursor = z.object({ created_at: z.iso.datetime({ precision: 6 }), id: z.string() });
@@ -37,24 +38,28 @@ const optionalBody = z.preprocess((body) => body ?? {}, CreateSnapshot);
 const CREATE_ROUTE = 'POST /v1/environments/{id}/snapshots';
 
 export function registerSnapshotRoutes(app: App, snapshots: SnapshotService): void {
-  app.post('/v1/environments/:id/snapshots', { schema: { params, body: optionalBody } }, async (request, reply) => {
-    const { tenantId } = request.caller;
-    const { id: vmId } = request.params;
-    const { snapshot, replayed } = await snapshots.create({
-      tenantId,
-      vmId,
-      request: request.body,
-      idempotent: idempotentRequest(request.headers, {
+  app.post(
+    '/v1/environments/:id/snapshots',
+    { config, schema: { params, body: optionalBody } },
+    async (request, reply) => {
+      const { tenantId } = request.caller;
+      const { id: vmId } = request.params;
+      const { snapshot, replayed } = await snapshots.create({
         tenantId,
-        route: CREATE_ROUTE,
-        body: { vm_id: vmId, ...request.body },
-      }),
-    });
-    if (replayed) reply.header('Idempotency-Replayed', 'true');
-    return reply.code(201).send(snapshot);
-  });
+        vmId,
+        request: request.body,
+        idempotent: idempotentRequest(request.headers, {
+          tenantId,
+          route: CREATE_ROUTE,
+          body: { vm_id: vmId, ...request.body },
+        }),
+      });
+      if (replayed) reply.header('Idempotency-Replayed', 'true');
+      return reply.code(201).send(snapshot);
+    },
+  );
 
-  app.get('/v1/snapshots', { schema: { querystring: listQuery } }, async (request): Promise<ListSnapshots> => {
+  app.get('/v1/snapshots', { config, schema: { querystring: listQuery } }, async (request): Promise<ListSnapshots> => {
     const { limit: rawLimit, cursor, arch, ...query } = request.query;
     const limit = pageLimit(rawLimit);
     const rows = await snapshots.list({
@@ -68,18 +73,18 @@ export function registerSnapshotRoutes(app: App, snapshots: SnapshotService): vo
     return { snapshots: page.map(toSnapshot), ...next };
   });
 
-  app.get('/v1/snapshots/resolve', { schema: { querystring: resolveQuery } }, async (request) => {
+  app.get('/v1/snapshots/resolve', { config, schema: { querystring: resolveQuery } }, async (request) => {
     const { layer_key: layerKey, arch } = request.query;
     if (!layerKey) throw required('layer_key');
     if (!arch) throw required('arch');
     return snapshots.resolve({ tenantId: request.caller.tenantId, layerKey, arch: knownArch(arch) ?? arch });
   });
 
-  app.get('/v1/snapshots/:id', { schema: { params } }, async (request) =>
+  app.get('/v1/snapshots/:id', { config, schema: { params } }, async (request) =>
     toSnapshot(await snapshots.get(request.caller.tenantId, request.params.id)),
   );
 
-  app.delete('/v1/snapshots/:id', { schema: { params, querystring: deleteQuery } }, async (request, reply) => {
+  app.delete('/v1/snapshots/:id', { config, schema: { params, querystring: deleteQuery } }, async (request, reply) => {
     const { force } = request.query;
     if (force !== undefined && !['true', 'false', ''].includes(force))
       throw invalidField('force', 'must be true or false');
@@ -96,7 +101,7 @@ export function registerSnapshotRoutes(app: App, snapshots: SnapshotService): vo
 
   app.post(
     '/v1/snapshots/:id',
-    { schema: { params, querystring: restoreQuery }, onRequest: async (request) => checkAction(request) },
+    { config, schema: { params, querystring: restoreQuery }, onRequest: async (request) => checkAction(request) },
     async (request, reply) => {
       const { fallback } = request.query;
       if (fallback !== undefined && fallback !== '' && fallback !== 'disk')

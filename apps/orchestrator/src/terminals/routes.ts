@@ -10,7 +10,7 @@ const PATH = '/v1/environments/:id/attach';
 const params = z.object({ id: z.string() });
 
 export function registerTerminalRoutes(app: App, parts: ConnectParts & { tickets: Tickets }): void {
-  app.get(PATH, { config: { auth: 'master' }, schema: { params } }, async () => {
+  app.get(PATH, { config: { scope: 'exec' }, schema: { params } }, async () => {
     throw new AppError('invalid_argument', `attach requires Upgrade: ${ATTACH_PROTOCOL}`, {
       details: { field: 'Upgrade' },
       hint: 'A browser opens a WebSocket here.',
@@ -19,6 +19,7 @@ export function registerTerminalRoutes(app: App, parts: ConnectParts & { tickets
   app.upgrades.add({
     path: PATH,
     protocols: [ATTACH_PROTOCOL, WEBSOCKET],
+    scope: 'exec',
     redeemTicket: (ticket, { params: { id = '' }, query }) =>
       parts.tickets.redeem(ticket, id, { for: 'attach', session: query.get('session') ?? undefined }),
     handle: (request) => attach(parts, request),

@@ -1,8 +1,9 @@
 import { TicketRequest } from '@fuse/contract';
 import { z } from 'zod';
 import type { EnvironmentService } from '../environments/environment-service.ts';
+import { requireScope } from '../http/authentication.ts';
 import type { App } from '../http/http-server.ts';
-import type { Tickets } from './tickets.ts';
+import { scopeOfTicket, type Tickets } from './tickets.ts';
 
 const params = z.object({ id: z.string() });
 
@@ -12,10 +13,12 @@ export function registerTicketRoutes(
 ): void {
   app.post(
     '/v1/environments/:id/tickets',
-    { config: { auth: 'master' }, schema: { params, body: TicketRequest } },
+    { config: { scope: ['exec', 'ports'] }, schema: { params, body: TicketRequest } },
     async (request, reply) => {
-      const environment = await environments.find(request.caller.tenantId, request.params.id);
-      return reply.code(201).send(await tickets.issue(environment, request.body));
+      const { caller } = request;
+      requireScope(caller, scopeOfTicket(request.body));
+      const environment = await environments.find(caller.tenantId, request.params.id);
+      return reply.code(201).send(await tickets.issue(environment, request.body, caller));
     },
   );
 }

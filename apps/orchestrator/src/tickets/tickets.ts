@@ -1,10 +1,18 @@
 /**
  * Tickets open one WebSocket each, for what they are for, without any other credential (contract's attach.ts). The database keeps their hash alone. A ticket is spent
- * by whatever is tried with it.
+ * by whatever is tried with it. It may what it was made for and nothing else, and dies with the credential of whoever asked for it, as does what it opened.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { AppError, invalidField, TICKET_DEFAULT_SECONDS, type Ticket, type TicketRequest } from '@fuse/contract';
+import {
+  AppError,
+  invalidField,
+  type Scope,
+  TICKET_DEFAULT_SECONDS,
+  type Ticket,
+  type TicketRequest,
+} from '@fuse/contract';
 import { sql } from 'kysely';
+import { goodProofs, keyIdOf } from '../api-keys/credential-store.ts';
 import { type Db, inMs, jsonb, now } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { Caller } from '../http/authentication.ts';
@@ -20,7 +28,7 @@ export class Tickets {
     this.#db = db;
   }
 
-  async issue(environment: EnvironmentRow, request: TicketRequest): Promise<Ticket> {
+  async issue(environment: EnvironmentRow, request: TicketRequest, issuer: Caller): Promise<Ticket> {
     const purpose = purposeOf(request);
     const ticket = `ticket_${randomBytes(32).toString('base64url')}`;
     const row = await this.#db.transaction(async (tx) => {
@@ -32,6 +40,7 @@ export class Tickets {
           tenant_id: environment.tenant_id,
           environment_uid: environment.uid,
           purpose: jsonb(purpose),
+          proof: issuer.proof ?? null,
           expires_at: inMs((request.ttl_seconds ?? TICKET_DEFAULT_SECONDS) * 1_000),
         })
         .returning('expires_at')
@@ -50,17 +59,33 @@ export class Tickets {
       .returning([
         'tickets.tenant_id',
         'tickets.purpose',
+        'tickets.proof',
         'environments.id',
         sql<boolean>`tickets.expires_at > now()`.as('is_in_time'),
       ])
       .executeTakeFirst();
-    if (spent === undefined || !spent.is_in_time || spent.id !== id || !allows(spent.purpose, wanted))
+    const isGood =
+      spent?.is_in_time === true &&
+      spent.id === id &&
+      allows(spent.purpose, wanted) &&
+      (spent.proof === null || (await goodProofs(this.#db.query, [spent.proof])).has(spent.proof));
+    if (!isGood)
       throw new AppError('unauthorized', 'invalid, expired or used ticket', {
         hint: `POST /v1/environments/{id}/tickets gives a fresh one; it opens one socket, for what it was made for.`,
       });
-    return { tenantId: spent.tenant_id, isMaster: true, scopes: 'all', actorKind: 'ticket' };
+    const keyId = spent.proof === null ? undefined : keyIdOf(spent.proof);
+    return {
+      tenantId: spent.tenant_id,
+      isMaster: false,
+      scopes: new Set([scopeOfTicket(spent.purpose)]),
+      actorKind: 'ticket',
+      ...(keyId === undefined ? {} : { keyId }),
+      ...(spent.proof === null ? {} : { proof: spent.proof }),
+    };
   }
 }
+
+export const scopeOfTicket = ({ for: what }: Pick<TicketRequest, 'for'>): Scope => (what === 'port' ? 'ports' : 'exec');
 
 function purposeOf({ for: what, session, port }: TicketRequest): TicketPurpose {
   if (what === 'exec' && session === undefined) throw invalidField('session', 'is required for an exec');

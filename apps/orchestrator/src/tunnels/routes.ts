@@ -10,7 +10,7 @@ const PATH = '/v1/environments/:id/ports/:port/connect';
 const params = z.object({ id: z.string(), port: z.string() });
 
 export function registerTunnelRoutes(app: App, parts: ConnectParts & { tickets: Tickets }): void {
-  app.get(PATH, { config: { auth: 'master' }, schema: { params } }, async () => {
+  app.get(PATH, { config: { scope: 'ports' }, schema: { params } }, async () => {
     throw new AppError('invalid_argument', `a tunnel requires Upgrade: ${TUNNEL_PROTOCOL}, or a WebSocket`, {
       details: { field: 'Upgrade' },
     });
@@ -18,6 +18,7 @@ export function registerTunnelRoutes(app: App, parts: ConnectParts & { tickets: 
   app.upgrades.add({
     path: PATH,
     protocols: [TUNNEL_PROTOCOL, WEBSOCKET],
+    scope: 'ports',
     halfCloses: true,
     redeemTicket: (ticket, { params: { id = '', port = '' } }) =>
       parts.tickets.redeem(ticket, id, { for: 'port', port: portOf(port) }),

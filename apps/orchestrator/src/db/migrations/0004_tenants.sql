@@ -29,7 +29,7 @@ create table api_keys (
 );
 create index api_keys_newest_first on api_keys (tenant_id, created_at desc, id desc);
 
--- Browsers that are logged in as the master. The cookie holds a secret of which this is the sha256.
+-- Browsers that are logged in as the master. The cookie holds a secret of which this is the HMAC-SHA256 under the master token: with that it ends too.
 create table sessions (
   hash bytea primary key,
   created_at timestamptz not null default now(),
@@ -99,11 +99,18 @@ alter table hosts
   -- The token sealed, in place of `token`.
   add column token_sealed text,
   add column free_storage_gb int,
+  -- Which amounts an operator declared: they stand. The others follow what the host reports.
+  add column declared text[] not null default '{cpus,ram_mb,storage_gb,vm_count}',
+  -- {gpus?, gpu_kind?, mig_profiles?}, as declared.
+  add column gpu_capacity jsonb not null default '{}',
   -- What it can start from at once: [{image, cpus, ram_mb, storage_gb}].
   add column templates jsonb not null default '[]',
   -- Since when it does not answer; null: it does.
   add column unreachable_at timestamptz,
   add column lost_at timestamptz;
+
+-- The key sealed, in place of `url_signing_key`.
+alter table cluster add column url_signing_key_sealed text, alter column url_signing_key drop not null;
 
 create table join_tokens (
   hash bytea primary key,
@@ -115,8 +122,8 @@ create table join_tokens (
 );
 
 alter table snapshots add column key_id text;
--- A ticket dies with the key that asked for it.
-alter table tickets add column key_id text;
+-- The credential that asked for it, with which a ticket dies: `api_key:<id>`, `session:<hash>`, `environment:<hash>`; null: the master token.
+alter table tickets add column proof text;
 
 -- Per subject the order of ids is that of commits; over all subjects it is that of (xid, id), below the oldest transaction that is under way.
 alter table events
