@@ -4,7 +4,10 @@ import type { AddressInfo } from 'node:net';
 import type { Host, RegisterHost } from '@fuse/contract';
 import type { ObjectStore } from '@fuse/object-store';
 import { Disposables, type Logger, newId, systemClock } from '@fuse/runtime';
+import { ApiKeyService } from './api-keys/api-key-service.ts';
 import { Credentials } from './api-keys/credentials.ts';
+import { registerApiKeyRoutes } from './api-keys/routes.ts';
+import { registerComputerRoutes } from './computer/routes.ts';
 import type { OrchestratorConfig } from './config.ts';
 import { ensureCluster } from './db/cluster.ts';
 import { openDatabase } from './db/open.ts';
@@ -24,6 +27,7 @@ import { registerFileRoutes } from './files/routes.ts';
 import { GuestFileService } from './guest-files/guest-file-service.ts';
 import { registerGuestFileRoutes } from './guest-files/routes.ts';
 import { HostDirectory } from './hosts/host-directory.ts';
+import { HostJoining } from './hosts/host-joining.ts';
 import { HostService } from './hosts/host-service.ts';
 import { registerHostRoutes } from './hosts/routes.ts';
 import { Callers } from './http/callers.ts';
@@ -31,9 +35,9 @@ import { AllowList } from './http/cidr.ts';
 import { type App, createHttpServer } from './http/http-server.ts';
 import { createMetrics } from './http/metrics.ts';
 import { registerOperationalRoutes } from './http/operational-routes.ts';
-import { registerImageRoutes } from './images/routes.ts';
-import type { UpgradeRoute } from './http/upgrade-route.ts';
 import type { ListedRoute } from './http/route-list.ts';
+import type { UpgradeRoute } from './http/upgrade-route.ts';
+import { registerImageRoutes } from './images/routes.ts';
 import { registerOpenApiRoutes } from './openapi/routes.ts';
 import { LeaderLease } from './reconciling/leader-lease.ts';
 import { Reconciler } from './reconciling/reconciler.ts';
@@ -43,17 +47,19 @@ import { registerRunRoutes } from './runs/routes.ts';
 import { RunService } from './runs/run-service.ts';
 import { RunWorker } from './runs/run-worker.ts';
 import { createSealer } from './secrets/aes-sealer.ts';
+import { registerSessionRoutes } from './sessions/routes.ts';
+import { SessionService } from './sessions/session-service.ts';
 import { ChunkCollector } from './snapshots/exporting/chunk-collector.ts';
 import { SnapshotExporter } from './snapshots/exporting/snapshot-exporter.ts';
 import { registerSnapshotRoutes } from './snapshots/routes.ts';
 import { SnapshotService } from './snapshots/snapshot-service.ts';
+import { registerTenantRoutes } from './tenants/routes.ts';
+import { TenantService } from './tenants/tenant-service.ts';
 import { registerTerminalRoutes } from './terminals/routes.ts';
 import { registerTicketRoutes } from './tickets/routes.ts';
 import { Tickets } from './tickets/tickets.ts';
 import { registerTunnelRoutes } from './tunnels/routes.ts';
 
-/** Everything new waits this long for a sign of life of a host; the reconciler asks far more often. */
-const HOST_STALE_MS = 30_000;
 const HOST_RETRY_MS = 10_000;
 
 export interface OrchestratorDeps {
@@ -86,8 +92,8 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const cluster = await ensureCluster(db, sealer);
     const owner = newId('orch');
     const hub = disposables.add('event hub', await EventHub.open(db));
-    const hostDirectory = disposables.add('host clients', new HostDirectory(db, hub, log, sealer));
-    const hosts = new HostService(db, sealer);
+    const hostDirectory = disposables.add('host clients', new HostDirectory(db, hub, log, sealer, config.hostTls));
+    const hosts = new HostService(db, sealer, { tls: config.hostTls, runRetentionMs: config.runs.retentionMs });
     const environmentContext: EnvironmentContext = {
       db,
       hub,
@@ -98,7 +104,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       vmPrefix: config.vmPrefix,
       owner,
       placementPolicy: config.placementPolicy,
-      hostStaleMs: HOST_STALE_MS,
+      hostStaleMs: config.reconciling.hostStaleMs,
       startLeaseMs: config.takeoverMs,
       archiving: { objectStore, retentionMs: config.execs.retentionMs },
       hostRetryMs: HOST_RETRY_MS,
@@ -184,18 +190,29 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const isOpen = masterToken === undefined && (config.database === 'memory' || !('url' in config.database));
     const http = createHttpServer({
       version: config.version,
-      authenticator: new Callers({ masterToken, isOpen, credentials }),
+      authenticator: new Callers({ masterToken, isOpen, credentials, publicUrl: config.publicUrl }),
       allowList: config.allowedCidrs.length === 0 ? undefined : new AllowList(config.allowedCidrs),
+      tls: config.tls,
       log,
       metrics,
       registerRoutes(app) {
         registerOperationalRoutes(app, {
           version: config.version,
           metrics,
-          readinessChecks: { state_store: () => db.ping(), fleet: () => hosts.checkFleet(HOST_STALE_MS) },
+          readinessChecks: {
+            state_store: () => db.ping(),
+            fleet: () => hosts.checkFleet(config.reconciling.hostStaleMs),
+          },
         });
         registerOpenApiRoutes(app);
-        registerHostRoutes(app, hosts);
+        registerSessionRoutes(app, {
+          sessions: masterToken === undefined ? undefined : new SessionService(db, credentials, masterToken),
+          secureCookies: config.secureCookies,
+          publicUrl: config.publicUrl,
+        });
+        registerTenantRoutes(app, new TenantService(db, credentials));
+        registerApiKeyRoutes(app, new ApiKeyService(db, credentials));
+        registerHostRoutes(app, hosts, new HostJoining({ db, sealer, hosts, clusterTag: cluster.tag }));
         registerImageRoutes(app, hostDirectory);
         registerEnvironmentRoutes(app, {
           environments,
@@ -203,6 +220,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           fork: (request) => forkEnvironment(environmentContext, { environments, snapshots }, request),
           exec: (reply, ref, request) => answerExec(execs, reply, ref, request),
         });
+        registerComputerRoutes(app, environments);
         registerExecRoutes(app, execs);
         registerSnapshotRoutes(app, snapshots);
         registerRunRoutes(app, {
@@ -227,7 +245,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
     if (deps.localHost !== undefined) await hosts.refresh(deps.localHost);
     await listen(http, config.listen);
-    const url = urlOf(http.server.address() as AddressInfo); // it listens on a port, so this is no pipe
+    const url = urlOf(http.server.address() as AddressInfo, config.tls); // it listens on a port, so this is no pipe
     listensAt = new URL(url).host;
     reconciler.start();
     collector.start();
@@ -278,7 +296,7 @@ async function closeHttp(app: App, timeoutMs: number): Promise<void> {
   }
 }
 
-function urlOf({ address, family, port }: AddressInfo): string {
+function urlOf({ address, family, port }: AddressInfo, tls: OrchestratorConfig['tls']): string {
   const host = address === '::' || address === '0.0.0.0' ? '127.0.0.1' : address;
-  return `http://${family === 'IPv6' && host.includes(':') ? `[${host}]` : host}:${port}`;
+  return `${tls === undefined ? 'http' : 'https'}://${family === 'IPv6' && host.includes(':') ? `[${host}]` : host}:${port}`;
 }

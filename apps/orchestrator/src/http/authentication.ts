@@ -6,7 +6,6 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { AppError, type actorKinds, type Scope } from '@fuse/contract';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { App } from './http-server.ts';
-import { requireSameOrigin } from './same-origin.ts';
 import './route-config.ts';
 
 export interface Caller {
@@ -24,13 +23,11 @@ export interface Caller {
   environmentId?: string;
   /** What it lives and dies with, `api_key:<id>`, `session:<hash>` or `environment:<hash>`; none: the master token, for ever. */
   proof?: string;
-  /** A browser sends it by itself, whichever page asks: a cookie, or nothing at all where nothing is needed. */
-  isAmbient?: true;
 }
 
 export interface Authenticator {
-  /** From `Authorization`, `Cookie` and `Fuse-Tenant`. Throws 401, 403 or 404. */
-  authenticate(headers: IncomingHttpHeaders): Promise<Caller>;
+  /** From `Authorization`, `Cookie`, `Fuse-Tenant` and, where `isChange`, `Origin`. Throws 401, 403 or 404. */
+  authenticate(headers: IncomingHttpHeaders, isChange: boolean): Promise<Caller>;
   /** `cut` is called once, as soon as this proof is good no more. Dispose when there is nothing to cut any more. */
   hold(proof: string, cut: () => void): Disposable;
 }
@@ -47,15 +44,14 @@ export function installAuthentication(app: App, authenticator: Authenticator): v
     request.caller = NOBODY;
     const { auth, probe } = request.routeOptions.config;
     if (request.is404 || probe === true || auth === 'none') return;
-    request.caller = await authenticator.authenticate(request.headers);
+    request.caller = await authenticator.authenticate(request.headers, !SAFE_METHODS.includes(request.method));
     authorize(request);
     const { proof } = request.caller;
     if (proof !== undefined) endWith(reply, (cut) => authenticator.hold(proof, cut));
   });
 }
 
-function authorize({ caller, method, headers, params, routeOptions: { config, url = '' } }: FastifyRequest): void {
-  if (caller.isAmbient && !SAFE_METHODS.includes(method)) requireSameOrigin(headers);
+function authorize({ caller, params, routeOptions: { config, url = '' } }: FastifyRequest): void {
   if (config.auth === 'master') requireMaster(caller);
   if (config.scope !== undefined) requireScope(caller, config.scope);
   requireOwnEnvironment(caller, url, params as Record<string, string>); // as the router gives them

@@ -14,6 +14,7 @@ import {
   TENANT_HEADER,
 } from '@fuse/contract';
 import type { Authenticator, Caller } from './authentication.ts';
+import { requireSameOrigin } from './same-origin.ts';
 
 interface Known {
   proof: string;
@@ -36,6 +37,7 @@ export interface CallersOptions {
   /** Without a master token: whether everybody is the master, or nobody. */
   isOpen: boolean;
   credentials: CredentialSource;
+  publicUrl?: string | undefined;
 }
 
 const MASTER: Caller = { tenantId: DEFAULT_TENANT, isMaster: true, scopes: 'all', actorKind: 'master' };
@@ -55,8 +57,9 @@ export class Callers implements Authenticator {
     this.#options = options;
   }
 
-  async authenticate(headers: IncomingHttpHeaders): Promise<Caller> {
+  async authenticate(headers: IncomingHttpHeaders, isChange: boolean): Promise<Caller> {
     const caller = await this.#who(headers);
+    if (isChange && this.#isSentByBrowsers(headers)) requireSameOrigin(headers, this.#options.publicUrl);
     return this.#inTenant(caller, headers[TENANT_HEADER.toLowerCase()]);
   }
 
@@ -64,9 +67,14 @@ export class Callers implements Authenticator {
     return this.#options.credentials.hold(proof, cut);
   }
 
+  /** By themselves, whichever page asks: a cookie, or nothing at all where nothing is needed. */
+  #isSentByBrowsers({ authorization }: IncomingHttpHeaders): boolean {
+    return authorization === undefined || this.#options.masterToken === undefined;
+  }
+
   async #who({ authorization, cookie }: IncomingHttpHeaders): Promise<Caller> {
     const { masterToken, isOpen } = this.#options;
-    if (masterToken === undefined && isOpen) return { ...MASTER, isAmbient: true };
+    if (masterToken === undefined && isOpen) return MASTER;
     const caller =
       authorization === undefined
         ? await this.#ofSession(sessionSecret(cookie) ?? missing())
@@ -97,7 +105,7 @@ export class Callers implements Authenticator {
 
   async #ofSession(secret: string): Promise<Caller | undefined> {
     const proof = await this.#options.credentials.session(secret);
-    return proof === undefined ? undefined : { ...MASTER, actorKind: 'session', proof, isAmbient: true };
+    return proof === undefined ? undefined : { ...MASTER, actorKind: 'session', proof };
   }
 
   async #inTenant(caller: Caller, tenant: string | string[] | undefined): Promise<Caller> {

@@ -18,6 +18,7 @@ import { installMetrics, type Metrics } from './metrics.ts';
 import { installRequestLog } from './request-log.ts';
 import { chooseRequestId, installResponseHeaders, setResponseHeaders } from './response-headers.ts';
 import { installRouteList } from './route-list.ts';
+import { type ServerTls, tlsOptions } from './server-tls.ts';
 import { answerUnreadable } from './unreadable-requests.ts';
 import { installUpgrades } from './upgrades.ts';
 import { installValidation } from './validation.ts';
@@ -39,6 +40,8 @@ export interface HttpServerOptions {
   authenticator: Authenticator;
   /** Addresses that may ask at all; undefined: every one. */
   allowList?: AllowList | undefined;
+  /** Undefined: plain HTTP. */
+  tls?: ServerTls | undefined;
   log: Logger;
   metrics: Metrics;
   /** Adds the routes. */
@@ -48,6 +51,7 @@ export interface HttpServerOptions {
 export function createHttpServer(options: HttpServerOptions): App {
   const { version, log, metrics, authenticator, allowList } = options;
   const app: App = Fastify({
+    ...tlsOptions(options.tls),
     loggerInstance: log,
     // No route logs by itself: request-log.ts writes one wide line.
     logController: new LogController({ disableRequestLogging: true }),
@@ -66,10 +70,12 @@ export function createHttpServer(options: HttpServerOptions): App {
     routerOptions: { maxParamLength: 1_024, ignoreTrailingSlash: false, constraints: { action: actionConstraint } },
     frameworkErrors: (error, request, reply) => {
       setResponseHeaders(request, reply as FastifyReply, version);
-      void (reply as FastifyReply).code(400).send(toEnvelope(new AppError('invalid_argument', error.message)));
+      const refusal = new AppError('invalid_argument', error.message, { details: { field: '(path)' } });
+      void (reply as FastifyReply).code(refusal.status).send(toEnvelope(refusal));
     },
     clientErrorHandler: answerUnreadable,
   }).withTypeProvider<ZodTypeProvider>();
+  installRouteList(app);
   installClosing(app);
   installResponseHeaders(app, version);
   installRequestLog(app);

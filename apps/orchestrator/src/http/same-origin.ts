@@ -5,12 +5,14 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { AppError } from '@fuse/contract';
 
-export function requireSameOrigin(headers: IncomingHttpHeaders): void {
+/** `publicUrl`: where our pages come from, when a proxy changes the Host. */
+export function requireSameOrigin(headers: IncomingHttpHeaders, publicUrl: string | undefined): void {
   const { origin, host } = headers;
   if (origin === undefined) {
     const site = headers['sec-fetch-site'];
     if (site === undefined || site === 'same-origin' || site === 'none') return;
-  } else if (URL.canParse(origin) && new URL(origin).host === host) return;
+  } else if (URL.canParse(origin) && [host, publicUrl && new URL(publicUrl).host].includes(new URL(origin).host))
+    return;
   throw new AppError('forbidden', `pages of ${origin ?? 'another site'} may not do this with the session of this one`, {
     hint: 'Programs send the header "Authorization: Bearer <token>".',
   });

@@ -16,7 +16,6 @@ import { RawPeer } from './raw-peer.ts';
 import { refuseUpgrade } from './refuse-upgrade.ts';
 import { replayRequest } from './replay-request.ts';
 import { chooseRequestId } from './response-headers.ts';
-import { requireSameOrigin } from './same-origin.ts';
 import { type UpgradeRoute, WEBSOCKET } from './upgrade-route.ts';
 import { requireHandshake } from './websocket-handshake.ts';
 import { WebSocketPeer } from './websocket-peer.ts';
@@ -156,9 +155,7 @@ export class Upgrades {
     const ticket = query.get('ticket');
     if (protocol === WEBSOCKET && ticket !== null && request.headers.authorization === undefined)
       return route.redeemTicket(ticket, { params, query });
-    const caller = await this.#options.authenticator.authenticate(request.headers);
-    if (caller.isAmbient) requireSameOrigin(request.headers);
-    return caller;
+    return this.#options.authenticator.authenticate(request.headers, true);
   }
 
   #accept(route: UpgradeRoute, { request, socket, head }: Incoming, protocol: string): Peer {

@@ -1,9 +1,10 @@
 /**
- * Forgets what is old: ended runs with their outputs and events, uploads, idempotency keys, and objects that no row owns any more. One
+ * Forgets what is old: ended runs with their outputs and events, uploads, idempotency keys, sessions, API keys that are long dead, and objects that no row owns any more. One
  * process at a time, to spare the others the work: every step may be done twice, and what one died over the next one does.
  */
 import type { ObjectStore } from '@fuse/object-store';
 import type { Clock, Logger } from '@fuse/runtime';
+import { deleteDeadApiKeys, deleteExpiredSessions } from '../api-keys/api-key-store.ts';
 import type { Db } from '../db/db.ts';
 import { deleteExpiredFiles } from '../files/file-store.ts';
 import { deleteExpiredKeys } from '../idempotency/idempotency-store.ts';
@@ -65,8 +66,12 @@ export class Collector implements AsyncDisposable {
       files += keys.length;
     }
     const idempotencyKeys = await deleteExpiredKeys(db.query);
-    if (runs + files + idempotencyKeys > 0)
-      log.info({ runs, files, idempotency_keys: idempotencyKeys }, 'what had expired was collected');
+    const sessions = await deleteExpiredSessions(db.query);
+    const apiKeys = await deleteDeadApiKeys(db.query);
+    if (runs + files + idempotencyKeys + sessions + apiKeys > 0) {
+      const collected = { runs, files, idempotency_keys: idempotencyKeys, sessions, api_keys: apiKeys };
+      log.info(collected, 'what had expired was collected');
+    }
     if (clock.monotonic() - this.#sweptAt < sweepEveryMs) return;
     this.#sweptAt = clock.monotonic();
     const swept = await sweepOrphans({ db, objectStore, nowMs: clock.now() }, signal);

@@ -1,0 +1,95 @@
+import { AppError, type CreateTenant, DEFAULT_TENANT, type Tenant, type UpdateTenant } from '@fuse/contract';
+import { announceCredentials } from '../api-keys/credential-store.ts';
+import type { Credentials } from '../api-keys/credentials.ts';
+import { channels, type Db, notify } from '../db/db.ts';
+import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
+import { makeOnce } from '../idempotency/make-once.ts';
+import { changedQuotas, type TenantRow, toTenant } from './tenant.ts';
+import {
+  belongingsOf,
+  deleteTenant,
+  expireRemains,
+  hasRemains,
+  insertTenant,
+  listTenants,
+  lockTenant,
+  tenantById,
+  updateTenant,
+} from './tenant-store.ts';
+
+export class TenantService {
+  readonly #db: Db;
+  readonly #credentials: Credentials;
+
+  constructor(db: Db, credentials: Credentials) {
+    this.#db = db;
+    this.#credentials = credentials;
+  }
+
+  create(
+    { id, label, quotas }: CreateTenant,
+    idempotent: IdempotentRequest | undefined,
+  ): Promise<{ answer: Tenant; replayed: boolean }> {
+    return makeOnce<Tenant>(this.#db, idempotent, {
+      resourceId: id,
+      make: async (tx) => {
+        const row = await insertTenant(tx, { id, label: label || null, quotas: changedQuotas({}, quotas ?? {}) });
+        if (row === undefined)
+          throw new AppError('conflict', `tenant ${id} exists already`, { details: { field: 'id' } });
+        if (await hasRemains(tx, id))
+          throw new AppError('conflict', `tenant ${id} was deleted, and what it left is not collected yet`, {
+            details: { field: 'id' },
+            hint: 'What is known of its environments is kept for 7 days. Choose another id, or wait.',
+          });
+        return toTenant(row);
+      },
+      kept: (tenant) => tenant,
+    });
+  }
+
+  list(afterId: string | undefined, limit: number): Promise<TenantRow[]> {
+    return listTenants(this.#db.query, afterId, limit + 1);
+  }
+
+  async get(id: string): Promise<Tenant> {
+    return toTenant((await tenantById(this.#db.query, id)) ?? missing(id));
+  }
+
+  /** Whoever waits for room looks again: a quota may have grown. */
+  async update(id: string, { label, quotas = {}, disabled }: UpdateTenant): Promise<Tenant> {
+    const row = await this.#db.transaction(async (tx) => {
+      const before = (await lockTenant(tx, id)) ?? missing(id);
+      await announceCredentials(tx);
+      await notify(tx, channels.capacity);
+      return updateTenant(tx, id, {
+        label: label === undefined ? before.label : label || null,
+        quotas: changedQuotas(before.quotas, quotas),
+        isDisabled: disabled ?? before.disabled_at !== null,
+      });
+    });
+    await this.#credentials.refresh();
+    return toTenant(row);
+  }
+
+  /** With its keys, at once. Refused while it has anything that costs something. */
+  async remove(id: string): Promise<void> {
+    if (id === DEFAULT_TENANT) throw new AppError('conflict', `tenant ${id} is there for good`);
+    await this.#db.transaction(async (tx) => {
+      if ((await lockTenant(tx, id)) === undefined) missing(id);
+      const { environments, open_runs, snapshots } = await belongingsOf(tx, id);
+      if (environments + open_runs + snapshots > 0)
+        throw new AppError('conflict', `tenant ${id} has environments, open runs or snapshots`, {
+          details: { environments: String(environments), open_runs: String(open_runs), snapshots: String(snapshots) },
+          hint: 'Disable it, so that nothing new starts, and destroy them.',
+        });
+      await expireRemains(tx, id);
+      await deleteTenant(tx, id);
+      await announceCredentials(tx);
+    });
+    await this.#credentials.refresh();
+  }
+}
+
+function missing(id: string): never {
+  throw new AppError('not_found', `tenant ${id} not found`);
+}
