@@ -4,8 +4,16 @@
  */
 import { z } from 'zod';
 
+/** Of `GET …/computer/stream`, an upgrade; raw RFB both ways. */
+export const VNC_PROTOCOL = 'fuse-vnc/1';
+
+const required = 'action is required';
 /** Further fields are the action's own. */
-export const ComputerAction = z.looseObject({ action: z.string().min(1, 'action is required') });
+export const ComputerAction = z.looseObject({
+  action: z
+    .string({ error: ({ input }) => (input === undefined || input === null ? required : undefined) })
+    .min(1, required),
+});
 export type ComputerAction = z.infer<typeof ComputerAction>;
 
 export const ComputerResult = z.object({ output: z.string().optional(), screenshot: z.string().optional() });

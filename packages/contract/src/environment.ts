@@ -31,6 +31,8 @@ export function canBecome(from: EnvironmentState, to: EnvironmentState): boolean
 export const DEFAULT_SHAPE = { cpus: 1, ram_mb: 512, storage_gb: 2 } as const;
 export const DEFAULT_IMAGE = 'base';
 export const DEFAULT_MAX_RUNTIME_SECONDS = 7_200;
+/** A hundred years: what a database can add to a time. */
+export const MAX_LIFETIME_SECONDS = 3_153_600_000;
 
 const count = (max: number) => z.number().int().min(0).max(max);
 
@@ -40,12 +42,13 @@ export const EnvironmentSpec = z.object({
   storage_gb: absentIfNull(count(65_536)),
   region: absentIfNull(z.string().max(128)),
   arch: absentIfNull(z.string().max(32)),
-  max_runtime_seconds: absentIfNull(z.number().int().min(0)),
+  max_runtime_seconds: absentIfNull(z.number().int().min(0).max(MAX_LIFETIME_SECONDS)),
   idle_timeout_seconds: absentIfNull(
     z
       .number()
       .int()
       .min(0)
+      .max(MAX_LIFETIME_SECONDS)
       .refine((value) => value === 0 || value >= 60, 'must be 0 or at least 60'),
   ),
   image: absentIfNull(z.string().max(128)),
@@ -130,9 +133,14 @@ export type Health = z.infer<typeof Health>;
 
 export const Expose = z.array(z.object({ port: z.number().int().min(1).max(65_535), as: absentIfNull(Label) })).max(64);
 
+const pixels = z.number().int().min(320).max(3_840);
+export const Desktop = z.object({ width: pixels, height: pixels });
+
 /** What is put into it and done in it before it counts as running. In the order in which it is checked. */
 const startupFields = {
   healthcheck: absentIfNull(Healthcheck),
+  /** Recorded; no image of ours has a display (computer.ts). */
+  desktop: absentIfNull(Desktop),
   /** Run as `sh -lc` after the files are there; its output is the exec `startup`. A failure or a timeout fails the create. */
   startup_script: absentIfNull(z.string().max(1_048_576)),
   /** 0 or absent: 30. Over 55 only with `wait: false`. */
@@ -158,9 +166,9 @@ export const CreateEnvironment = z.object({
   queue_timeout_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
   manifest_inline: z.unknown().optional(),
   secrets: z.unknown().optional(),
-  gateway_url: z.unknown().optional(),
-  gateway_token: z.unknown().optional(),
-  desktop: z.unknown().optional(),
+  /** Of clients that run an agent of their own in it: recorded. The token is not kept. */
+  gateway_url: absentIfNull(z.string().max(2_048)),
+  gateway_token: absentIfNull(z.string().max(4_096)),
   ...startupFields,
   /** Starts from this snapshot: its image, shape and variables, unless given here. Excludes `spec.image`. */
   seed_snapshot_id: absentIfNull(z.string().max(128)),
@@ -211,7 +219,7 @@ export type ListEnvironments = z.infer<typeof ListEnvironments>;
  */
 export const UpdateEnvironment = z.object({
   /** Its lifetime ends so many seconds from now. */
-  expires_in_seconds: z.number().int().min(1, 'must be at least 1').optional(),
+  expires_in_seconds: absentIfNull(z.number().int().min(1, 'must be at least 1').max(MAX_LIFETIME_SECONDS)),
   /** 0: never by itself. */
   idle_timeout_seconds: EnvironmentSpec.shape.idle_timeout_seconds,
   ...lifetimeFields,

@@ -14,6 +14,7 @@ import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type Change, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
+import { putToken } from './environment-token.ts';
 import { leased } from './start-environment.ts';
 
 const LOOK_AGAIN_MS = 100;
@@ -33,6 +34,8 @@ interface Move {
   /** And back where it was. */
   columnsBack: NonNullable<Change['columns']>;
   ask(client: HostClient, vmId: string, signal: AbortSignal): Promise<HostVm>;
+  /** Done once its VM is there. */
+  arrived?(context: EnvironmentContext, row: EnvironmentRow, signal: AbortSignal): Promise<void>;
 }
 
 const moves: Partial<Record<EnvironmentState, Move>> = {
@@ -51,6 +54,7 @@ const moves: Partial<Record<EnvironmentState, Move>> = {
     columns: { paused_at: null, last_activity_at: now },
     columnsBack: {},
     ask: (client, vmId, signal) => client.resumeVm(vmId, signal),
+    arrived: putToken,
   },
 };
 
@@ -151,7 +155,9 @@ async function askHost(
   for (;;) {
     try {
       const client = await context.hosts.client(row.host_id);
-      return { vm: await move.ask(client, row.vm_id, signal) };
+      const vm = await move.ask(client, row.vm_id, signal);
+      if (vm.state === move.to) await move.arrived?.(context, row, signal);
+      return { vm };
     } catch (refusal) {
       if (signal.aborted) return { refusal };
       if (!isHostUnreachable(refusal)) return { refusal, ...(await stateOf(context, row)) };

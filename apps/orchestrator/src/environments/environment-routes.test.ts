@@ -78,13 +78,26 @@ describe('POST /v1/environments refuses', () => {
       code: 'unavailable',
       message: /a=b matched none of 1/,
     },
-    ...['manifest_inline', 'gateway_url', 'gateway_token'].map((field) => ({
+    {
+      body: { task_id: 't', spec: { max_runtime_seconds: Number.MAX_SAFE_INTEGER } },
+      field: 'spec.max_runtime_seconds',
+    },
+    { body: { task_id: 't', spec: { idle_timeout_seconds: 1e15 } }, field: 'spec.idle_timeout_seconds' },
+    {
+      body: { task_id: 't', spec: { gpus: 1, gpu_profile: '1g.10gb', gpu_kind: 'NVIDIA L40S' } },
+      field: 'spec.gpu_profile',
+    },
+    { body: { task_id: 't', labels: { a: '/' } }, field: 'labels.a' },
+    { body: { task_id: 't', desktop: { width: 100, height: 768 } }, field: 'desktop.width' },
+    { body: { task_id: 't', desktop: { width: 1_024 } }, field: 'desktop.height' },
+    { body: { task_id: 't', gateway_url: 7 }, field: 'gateway_url' },
+    ...['manifest_inline'].map((field) => ({
       body: { task_id: 't', [field]: 'x' },
       status: 501,
       code: 'unimplemented',
       field,
     })),
-    ...['secrets', 'desktop'].map((field) => ({
+    ...['secrets'].map((field) => ({
       body: { task_id: 't', [field]: { a: 'b' } },
       status: 501,
       code: 'unimplemented',
@@ -145,24 +158,20 @@ describe('POST /v1/environments/{id}?action= refuses', () => {
     { body: { cmd: ['a'], encoding: 'latin1' }, field: 'encoding' },
   ] as Refusal[])('%j', (refusal) => expectRefusal('POST', exec, refusal));
 
-  it('an unknown action before anything else, a known one that is not there yet as unimplemented', async () => {
-    for (const action of ['', '?action=', '?action=explode', '?action=toString'])
+  it('an unknown action before anything else', async () => {
+    for (const action of ['', '?action=', '?action=explode', '?action=toString', '?action=exec&action=fork'])
       await expectRefusal('POST', `/v1/environments/none${action}`, {
         body: undefined,
         field: 'action',
         message: /^missing or unknown action/,
       });
-    await expectRefusal('POST', '/v1/environments/none?action=drain', {
-      body: {},
-      status: 501,
-      code: 'unimplemented',
-      field: 'action',
-    });
-    await expectRefusal('POST', '/v1/environments/none?action=exec', {
-      body: { cmd: ['a'] },
-      status: 404,
-      code: 'not_found',
-    });
+    for (const action of ['exec', 'drain', 'fork', 'pause', 'resume', 'rotate-token'])
+      await expectRefusal('POST', `/v1/environments/none?action=${action}`, {
+        body: { cmd: ['a'] },
+        status: 404,
+        code: 'not_found',
+        message: /^vm none not found$/,
+      });
   });
 
   it('a body over 1 MiB', async () => {

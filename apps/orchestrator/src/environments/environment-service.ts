@@ -2,7 +2,7 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import { AppError, type Environment, invalidField } from '@fuse/contract';
+import { AppError, type Environment, invalidField, type UpdateEnvironment } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
@@ -11,10 +11,13 @@ import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
 import { type Admission, type Admitted, admit, place } from './admission.ts';
 import { type Created, type Creation, createEnvironment } from './create-environment.ts';
 import { discardVm, finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
+import { drainEnvironment } from './drain-environment.ts';
 import { type MoveContext, settle } from './drive-move.ts';
 import { toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
+import { rotateToken } from './environment-token.ts';
+import { markDue } from './expire-environment.ts';
 import { watchHealth } from './health.ts';
 import { type PauseOptions, pauseEnvironment } from './pause-environment.ts';
 import { putRight } from './put-right.ts';
@@ -23,6 +26,7 @@ import { RecentEnvironments } from './recent-environments.ts';
 import { resumeEnvironment } from './resume-environment.ts';
 import { giveUpStart, isGoneOnWith, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
 import { type StartTogetherOptions, startTogether } from './start-together.ts';
+import { updateEnvironment } from './update-environment.ts';
 
 export type { Admission, Admitted } from './admission.ts';
 
@@ -33,7 +37,7 @@ interface Underway<T> {
 
 const STOP_MS = 5_000;
 /** What is shared by whoever asks for the same. */
-const MOVE_KINDS = ['pause', 'idle', 'resume', 'settle', 'correction'] as const;
+const MOVE_KINDS = ['pause', 'idle', 'resume', 'settle', 'correction', 'drain'] as const;
 type MoveKind = (typeof MOVE_KINDS)[number];
 
 export class EnvironmentService implements AsyncDisposable {
@@ -160,6 +164,11 @@ export class EnvironmentService implements AsyncDisposable {
     return promise;
   }
 
+  /** For the reconciler: as `destroy`, if it is (still) due to end by itself. */
+  async endIfDue(uid: string): Promise<void> {
+    if (await markDue(this.#context, uid)) await this.destroy(uid);
+  }
+
   /** For the reconciler: `row` is gone, and its host still has its VM. */
   discardVm(row: EnvironmentRow): Promise<void> {
     return discardVm(this.#context, row);
@@ -242,6 +251,21 @@ export class EnvironmentService implements AsyncDisposable {
   /** Resolves once it is `running`; as `pause` the other way, and 503 while its host has no room for it. */
   async resume(uid: string): Promise<EnvironmentRow> {
     return this.#move('resume', uid, (signal) => resumeEnvironment(this.#context, uid, signal));
+  }
+
+  /** Resolves with it `draining` once what ran in it has ended, at last after 30 s. 409 when it does not run. */
+  drain(uid: string): Promise<EnvironmentRow> {
+    return this.#move('drain', uid, (signal) => drainEnvironment(this.#context, uid, signal));
+  }
+
+  /** `PATCH`: 409 once it is going or gone. */
+  update(uid: string, request: UpdateEnvironment): Promise<EnvironmentRow> {
+    return updateEnvironment(this.#context, uid, request);
+  }
+
+  /** It has another credential once this resolves, and the former one is refused. 409 when it does not run. */
+  rotateToken(uid: string): Promise<void> {
+    return rotateToken(this.#context, uid);
   }
 
   /** Of one that is `pausing` or `resuming`, whoever began that: what became of it. Begins nothing. */

@@ -57,6 +57,8 @@ function normalArch(arch: string): string {
   return known;
 }
 
+/** Cards that cannot be divided. */
+const WITHOUT_MIG = ['v100', 't4', 'p100', 'p40', 'k80', 'rtx', 'gtx', 'titan', 'l4', 'l40', 'l40s'];
 const MIG_PROFILE = /^[1-7]g\.\d+gb(\+me)?$/i;
 
 /** What a schema alone cannot say. First failure wins, in the API's order. */
@@ -64,18 +66,15 @@ export function checkSpec(spec: EnvironmentSpec): void {
   if (given(spec.gpu_profile, '')) {
     if (!MIG_PROFILE.test(spec.gpu_profile)) throw invalidField('spec.gpu_profile', 'must look like "1g.10gb"');
     if (!given(spec.gpus, 0)) throw invalidField('spec.gpu_profile', 'needs spec.gpus');
+    const kind = spec.gpu_kind?.toLowerCase() ?? '';
+    if (WITHOUT_MIG.some((card) => kind.includes(card)))
+      throw invalidField('spec.gpu_profile', `a "${spec.gpu_kind}" has no MIG profiles`);
   }
   effectiveSpec(spec);
 }
 
 /** Parts of the API that this version does not have yet: refused by name, never ignored. */
-const UNSUPPORTED = [
-  'manifest_inline',
-  'secrets',
-  'gateway_url',
-  'gateway_token',
-  'desktop',
-] as const satisfies readonly (keyof CreateEnvironment)[];
+const UNSUPPORTED = ['manifest_inline', 'secrets'] as const satisfies readonly (keyof CreateEnvironment)[];
 
 export function refuseUnsupported(request: CreateEnvironment): void {
   for (const field of UNSUPPORTED)
@@ -96,10 +95,13 @@ function isEmpty(value: unknown): boolean {
 function publicSpec(row: EnvironmentRow): EnvironmentSpec {
   const asked = Object.entries(row.spec).filter(([, value]) => value !== 0 && value !== '');
   const { cpus, ram_mb, storage_gb, image } = row;
-  return EnvironmentSpec.parse({ ...Object.fromEntries(asked), cpus, ram_mb, storage_gb, image });
+  const spec = EnvironmentSpec.parse({ ...Object.fromEntries(asked), cpus, ram_mb, storage_gb, image });
+  if (spec.arch !== undefined) spec.arch = knownArch(spec.arch);
+  if (spec.gpu_profile !== undefined) spec.gpu_profile = spec.gpu_profile.toLowerCase();
+  return spec;
 }
 
-/** `publicAddress`: the bare host:port at which clients reach us. */
+/** In the order of the contract's schema. `publicAddress`: the bare host:port at which clients reach us. */
 export function toEnvironment(row: EnvironmentRow, publicAddress: string): Environment {
   return {
     id: row.id,
@@ -121,6 +123,8 @@ export function toEnvironment(row: EnvironmentRow, publicAddress: string): Envir
     ...(row.checkpoint_interval_seconds === 0
       ? {}
       : { checkpoint_interval_seconds: row.checkpoint_interval_seconds, checkpoint_keep: row.checkpoint_keep }),
+    ...(Object.keys(row.labels).length === 0 ? {} : { labels: row.labels }),
+    ...(row.expires_at === null ? {} : { expires_at: row.expires_at.toISOString() }),
   };
 }
 

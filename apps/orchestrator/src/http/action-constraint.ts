@@ -6,12 +6,12 @@
  */
 import type { IncomingMessage } from 'node:http';
 
-/** The one that is asked for; undefined: none, or several. */
-export function actionOf(url: string): string | undefined {
+/** The one that is asked for; empty: none, or several. */
+function actionOf(url: string): string {
   const query = url.indexOf('?');
-  if (query === -1 || !url.includes('action', query)) return undefined;
+  if (query === -1 || !url.includes('action', query)) return '';
   const actions = new URLSearchParams(url.slice(query + 1)).getAll('action');
-  return actions.length === 1 ? actions[0] : undefined;
+  return actions.length === 1 ? (actions[0] ?? '') : '';
 }
 
 export const actionConstraint = {
@@ -19,8 +19,8 @@ export const actionConstraint = {
   storage: <Handler>() => {
     const handlers = new Map<string, Handler>();
     return {
-      get: (action: unknown) => (typeof action === 'string' ? (handlers.get(action) ?? null) : null),
-      set: (action: unknown, handler: Handler) => void handlers.set(String(action), handler),
+      get: (action: string): Handler | null => handlers.get(action) ?? null,
+      set: (action: string, handler: Handler): void => void handlers.set(action, handler),
     };
   },
   deriveConstraint: (request: IncomingMessage) => actionOf(request.url ?? ''),

@@ -3,6 +3,7 @@ import { sql } from 'kysely';
 import type { Queryable } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { isIdle } from '../environments/environment-store.ts';
+import { isDue } from '../environments/expire-environment.ts';
 
 const BATCH = 100;
 
@@ -56,28 +57,15 @@ export function idle(db: Queryable): Promise<Pick<EnvironmentRow, 'uid'>[]> {
     .execute();
 }
 
-export interface Expired {
-  uid: string;
-  reason: string;
-}
-
-/** Older than their ceiling (paused or not), idle for too long, or of a run that has ended and left them behind. */
-export async function expired(db: Queryable): Promise<Expired[]> {
-  const { rows } = await sql<Expired>`
-    select uid, 'max_runtime_seconds: runtime ' || extract(epoch from now() - created_at)::int || ' s exceeded the ceiling' as reason
-      from environments where state in ('running', 'draining', 'pausing', 'paused', 'resuming') and expires_at < now()
-    union all
-    select uid, 'max_runtime_seconds: its startup did not end in ' || extract(epoch from now() - created_at)::int || ' s'
-      from environments where state = 'provisioning' and startup is not null and expires_at < now()
-    union all
-    select uid, 'idle_timeout_seconds: no exec or attach for ' || (spec ->> 'idle_timeout_seconds') || ' s'
-      from environments where state = 'running' and idle_action = 'destroy' and ${isIdle}
-    union all
-    select e.uid, 'its run has ended' from environments e left join runs r on r.id = e.run_id
-      where e.run_id is not null and e.state not in ('destroying', 'destroyed', 'failed')
-      and (r.id is null or r.finished_at < now() - interval '30 seconds')
-    limit ${BATCH}`.execute(db);
-  return rows;
+/** To be destroyed, if they still are due then. */
+export function dueToEnd(db: Queryable): Promise<Pick<EnvironmentRow, 'uid'>[]> {
+  return db
+    .selectFrom('environments')
+    .select('uid')
+    .where('state', 'not in', ['destroying', 'destroyed', 'failed'])
+    .where(isDue)
+    .limit(BATCH)
+    .execute();
 }
 
 /**

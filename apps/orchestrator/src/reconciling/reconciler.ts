@@ -13,7 +13,7 @@ import { allHosts } from '../hosts/host-store.ts';
 import { SnapshotReconciling } from '../snapshots/snapshot-reconciling.ts';
 import type { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { compareHost } from './compare-host.ts';
-import { abandonedMoves, abandonedStarts, destroying, expired, idle, prune } from './due.ts';
+import { abandonedMoves, abandonedStarts, destroying, dueToEnd, idle, prune } from './due.ts';
 import { type HeldLease, LeaderLease } from './leader-lease.ts';
 import { Sightings } from './sightings.ts';
 import { Tasks } from './tasks.ts';
@@ -34,6 +34,8 @@ export interface ReconcilerOptions {
 export interface ReconcilerIntervals {
   intervalMs: number;
   leaseMs: number;
+  /** A host that was not heard of for so long is unreachable and gets nothing new. */
+  hostStaleMs: number;
   missingGraceMs: number;
   orphanGraceMs: number;
   pruneEveryMs: number;
@@ -45,6 +47,7 @@ export interface ReconcilerIntervals {
 export const defaultIntervals: ReconcilerIntervals = {
   intervalMs: 5_000,
   leaseMs: 20_000,
+  hostStaleMs: 30_000,
   missingGraceMs: 10_000,
   orphanGraceMs: 60_000,
   pruneEveryMs: 600_000,
@@ -141,7 +144,9 @@ export class Reconciler implements AsyncDisposable {
 
   async #checkHost(host: HostRow, held: HeldLease): Promise<void> {
     const { db, hosts, environments, log, clusterTag, intervals } = this.#options;
-    if (!(await hosts.heartbeat(host, this.#stop.signal))) return;
+    const fence = { tag: clusterTag, value: held.fence };
+    if (!(await hosts.heartbeat(host, { signal: this.#stop.signal, fence })))
+      return hosts.noteSilence(host, intervals.hostStaleMs);
     const comparison = {
       db,
       hosts,
@@ -153,6 +158,7 @@ export class Reconciler implements AsyncDisposable {
       unchecked: this.#unchecked,
       missingGraceMs: intervals.missingGraceMs,
       orphanGraceMs: intervals.orphanGraceMs,
+      fence,
       stillLeader: () => this.#lease.stillHeld(held),
     };
     await withDeadline(
@@ -164,7 +170,7 @@ export class Reconciler implements AsyncDisposable {
     await withDeadline(
       HOST_MS,
       `comparing snapshots of host ${host.id}`,
-      (signal) => this.#snapshots.compareHost(host, comparison.stillLeader, signal),
+      (signal) => this.#snapshots.compareHost(host, comparison, signal),
       this.#stop.signal,
     );
   }
@@ -194,8 +200,7 @@ export class Reconciler implements AsyncDisposable {
 
   async #destroyExpired(): Promise<void> {
     const { db, environments } = this.#options;
-    for (const { uid, reason } of await expired(db.query))
-      this.#tasks.start(`env:${uid}`, () => environments.destroy(uid, reason));
+    for (const { uid } of await dueToEnd(db.query)) this.#tasks.start(`env:${uid}`, () => environments.endIfDue(uid));
   }
 
   async #prune(): Promise<void> {
