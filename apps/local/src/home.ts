@@ -12,6 +12,8 @@ export interface Home {
   host: string;
   postgres: string;
   token: string;
+  /** Of what is secret in the database. Made at the first start; without it that cannot be read any more. */
+  sealingKey: string;
   /** Of the stack that is up. */
   localFile: string;
   log: string;
@@ -29,6 +31,7 @@ export function homeOf(env: ProcessEnv): Home {
     host: join(directory, 'host'),
     postgres: join(directory, 'postgres'),
     token: join(directory, 'token'),
+    sealingKey: join(directory, 'sealing-key'),
     localFile: join(directory, 'local.json'),
     log: join(directory, 'local.log'),
     serviceLock: join(directory, 'service.lock'),

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFile, mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { readLocalFile, runningStack, writeLocalFile } from './local-file.ts';
 import { boundLog, printLog, reasonInLog } from './log-file.ts';
 import { portFrom, requireFreePort } from './port.ts';
 import { isGoneWithin, processesIn, startTimeOf } from './processes.ts';
-import { ensureToken } from './token.ts';
+import { ensureSealingKey, ensureToken } from './token.ts';
 
 let directory: string;
 beforeEach(async () => {
@@ -107,6 +107,19 @@ describe('local.json', () => {
       await writeFile(home().localFile, text);
       expect(await readLocalFile(home())).toBeUndefined();
     }
+  });
+});
+
+describe('the key of what is secret in the database', () => {
+  it('is made once, as an orchestrator takes it, and is its owner’s only', async () => {
+    const read = () => readFile(at('key'), 'utf8');
+    await Promise.all([1, 2, 3].map(() => ensureSealingKey(at('key'))));
+    const key = await read();
+    await ensureSealingKey(at('key'));
+    expect(await read()).toBe(key);
+    expect(Buffer.from(key.trim(), 'base64url')).toHaveLength(32);
+    expect((await stat(at('key'))).mode & 0o777).toBe(0o600);
+    expect(await readdir(directory)).toEqual(['key']);
   });
 });
 

@@ -5,7 +5,7 @@ import { createOrchestrator, loadOrchestratorConfig } from '@fuse/orchestrator';
 import { Disposables, type Logger } from '@fuse/runtime';
 import type { Home, ProcessEnv } from './home.ts';
 import { LISTEN_HOST } from './port.ts';
-import { newToken } from './token.ts';
+import { ensureSealingKey, newToken } from './token.ts';
 
 /** Disposing leaves the VMs running. */
 export interface Stack extends AsyncDisposable {
@@ -26,11 +26,21 @@ export interface StackOptions {
 }
 
 const HOST_ID = 'local';
+/** What a shell's profile says of other deployments: their database is not ours to fill, their keys do not open what is here. */
+const NOT_OURS: ReadonlySet<string> = new Set([
+  'DATABASE_URL',
+  'FUSE_HOST_TOKEN_FILE',
+  'ORCH_AUTH_TOKEN_FILE',
+  'ORCH_REQUIRE_AUTH',
+  'TOKEN_ENCRYPTION_KEY',
+  'TOKEN_ENCRYPTION_KEY_FILE',
+  'TOKEN_ENCRYPTION_KEY_OLD',
+  'TOKEN_ENCRYPTION_KEY_OLD_FILE',
+]);
 
 export async function startStack({ home, env, port, token, log }: StackOptions): Promise<Stack> {
   const disposables = new Disposables(log);
-  // The database of another program, named in a shell's profile, is not ours to fill.
-  const { DATABASE_URL: _, FUSE_HOST_TOKEN_FILE: __, ORCH_AUTH_TOKEN_FILE: ___, ...rest } = env;
+  const rest = Object.fromEntries(Object.entries(env).filter(([name]) => !NOT_OURS.has(name)));
   const hostToken = newToken();
   try {
     const variables = { ...rest, FUSE_HOME: home.directory };
@@ -39,10 +49,12 @@ export async function startStack({ home, env, port, token, log }: StackOptions):
       FUSE_HOST_LISTEN: `${LISTEN_HOST}:0`,
       FUSE_HOST_TOKEN: hostToken,
     });
+    await ensureSealingKey(home.sealingKey);
     const config = loadOrchestratorConfig({
       ...variables,
       ORCH_LISTEN: `${LISTEN_HOST}:${port}`,
       ORCH_AUTH_TOKEN: token,
+      TOKEN_ENCRYPTION_KEY_FILE: home.sealingKey,
       ORCH_EMBEDDED_DATABASE: home.postgres,
     });
     const store = disposables.add('object store', await openObjectStore(config.objectStore));

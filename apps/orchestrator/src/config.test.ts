@@ -79,6 +79,35 @@ describe('configuration', () => {
     expect(() => loadConfig({ DATABASE_URL, ORCH_AUTH_TOKEN_FILE: `${path}.none` })).toThrow(/cannot be read/);
     await writeFile(path, ' \n');
     expect(() => loadConfig({ DATABASE_URL, ORCH_AUTH_TOKEN_FILE: path })).toThrow(/is empty/);
-    expect(() => loadConfig({ DATABASE_URL, ORCH_REQUIRE_AUTH: 'true' })).toThrow(/^ORCH_REQUIRE_AUTH/);
+  });
+
+  it('takes keys that secrets are sealed with, of 32 bytes, an old one only beside a current one', async () => {
+    await using directory = await temporaryDirectory();
+    const path = `${directory.path}/key`;
+    const key = Buffer.alloc(32, 7);
+    await writeFile(path, `${key.toString('base64')}\n`);
+    const sealing = (more: Record<string, string>) => loadConfig({ DATABASE_URL, ...more }).sealing;
+    expect(sealing({})).toEqual({ current: undefined, old: undefined });
+    expect(sealing({ TOKEN_ENCRYPTION_KEY: key.toString('hex') }).current).toEqual(key);
+    const both = { TOKEN_ENCRYPTION_KEY: 'ab'.repeat(32), TOKEN_ENCRYPTION_KEY_OLD_FILE: path };
+    expect(sealing(both)).toEqual({ current: Buffer.from('ab'.repeat(32), 'hex'), old: key });
+    expect(() => sealing({ TOKEN_ENCRYPTION_KEY: 'hunter2' })).toThrow(/^TOKEN_ENCRYPTION_KEY: must be 32 bytes/);
+    expect(() => sealing({ TOKEN_ENCRYPTION_KEY_OLD_FILE: path })).toThrow(/^TOKEN_ENCRYPTION_KEY_OLD: goes with/);
+    await writeFile(path, '\n');
+    expect(() => sealing({ TOKEN_ENCRYPTION_KEY_FILE: path })).toThrow(/is empty/);
+  });
+
+  it('refuses to start open, unencrypted or embedded when authentication is required', () => {
+    const whole = {
+      ORCH_REQUIRE_AUTH: 'true',
+      ORCH_AUTH_TOKEN: 'token',
+      TOKEN_ENCRYPTION_KEY: 'ab'.repeat(32),
+      DATABASE_URL,
+    };
+    expect(loadConfig(whole).masterToken).toBe('token');
+    for (const name of ['ORCH_AUTH_TOKEN', 'TOKEN_ENCRYPTION_KEY', 'DATABASE_URL'])
+      expect(() => loadConfig({ ORCH_EMBEDDED_DATABASE: '/var/lib/fuse', ...whole, [name]: '' }), name).toThrow(
+        new RegExp(`^ORCH_REQUIRE_AUTH: needs ${name}`),
+      );
   });
 });

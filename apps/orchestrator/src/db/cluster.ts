@@ -1,5 +1,7 @@
 /** What makes this control plane itself: made once, by whoever comes first. */
 import { randomBytes } from 'node:crypto';
+import { sealedAt } from '../secrets/sealed-places.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import type { Db } from './db.ts';
 
 export interface Cluster {
@@ -9,12 +11,24 @@ export interface Cluster {
   urlSigningKey: Uint8Array;
 }
 
-export async function ensureCluster(db: Db): Promise<Cluster> {
+const CONTEXT = sealedAt('cluster.url_signing_key_sealed', 'true');
+
+/** Throws when its key is sealed with a key that `sealer` does not have: then nothing else could be read either. */
+export async function ensureCluster(db: Db, sealer: Sealer): Promise<Cluster> {
   await db.query
     .insertInto('cluster')
-    .values({ tag: `fuse-${randomBytes(8).toString('hex')}`, url_signing_key: randomBytes(32) })
+    .values({
+      tag: `fuse-${randomBytes(8).toString('hex')}`,
+      url_signing_key_sealed: sealer.seal(randomBytes(32).toString('base64'), CONTEXT),
+    })
     .onConflict((conflict) => conflict.column('singleton').doNothing())
     .execute();
-  const row = await db.query.selectFrom('cluster').selectAll().executeTakeFirstOrThrow();
-  return { tag: row.tag, urlSigningKey: row.url_signing_key };
+  const { tag, url_signing_key, url_signing_key_sealed } = await db.query
+    .selectFrom('cluster')
+    .selectAll()
+    .executeTakeFirstOrThrow();
+  if (url_signing_key_sealed !== null)
+    return { tag, urlSigningKey: Buffer.from(sealer.open(url_signing_key_sealed, CONTEXT), 'base64') };
+  if (url_signing_key === null) throw new Error('the cluster has no signing key');
+  return { tag, urlSigningKey: url_signing_key };
 }

@@ -58,7 +58,7 @@ export async function admit(context: EnvironmentContext, tx: Tx, admission: Admi
   const taken = admission.runId === undefined ? await environmentById(tx, admission.tenantId, id) : undefined;
   if (taken !== undefined) throw taskConflict(taken);
   if (placement.kind !== 'placed') return placement;
-  const environment = await insertEnvironment(tx, {
+  const environment = await insertEnvironment(tx, context.sealer, {
     uid: admission.uid,
     id,
     tenantId: admission.tenantId,

@@ -50,13 +50,13 @@ export async function createEnvironment(
   checkStartup(request);
   if (idempotent !== undefined) return createOnce(context, service, { tenantId, request }, idempotent);
   await requirePlace(context, service, request);
-  const admitted = await admitForNow(context, service, planOf(tenantId, request));
+  const admitted = await admitForNow(context, service, planOf(context, tenantId, request));
   if (request.wait === false) service.startUnwaited(admitted.uid);
   const row = request.wait === false ? admitted : await service.start(admitted.uid, { signal });
   return { environment: toEnvironment(row, context.publicAddress()), replayed: false };
 }
 
-function planOf(tenantId: string, request: CreateEnvironment, uid?: string): Plan {
+function planOf({ sealer }: EnvironmentContext, tenantId: string, request: CreateEnvironment, uid?: string): Plan {
   const { seed_snapshot_id } = request;
   return async (tx) => ({
     tenantId,
@@ -65,7 +65,7 @@ function planOf(tenantId: string, request: CreateEnvironment, uid?: string): Pla
     env: request.env ?? {},
     lifetime: lifetimeOf(request),
     interior: { startup: startupOf(request), healthcheck: request.healthcheck, expose: request.expose?.map(toExposed) },
-    ...(seed_snapshot_id ? await seeded(tx, tenantId, { ...request, seed_snapshot_id }) : {}),
+    ...(seed_snapshot_id ? await seeded(tx, sealer, tenantId, { ...request, seed_snapshot_id }) : {}),
     ...(uid === undefined ? {} : { uid }),
   });
 }
@@ -144,7 +144,7 @@ async function createOnce(
     await requirePlace(context, service, request);
     const uid = randomUUID();
     try {
-      const admitted = await admitForNow(context, service, planOf(tenantId, request, uid), async (tx) => {
+      const admitted = await admitForNow(context, service, planOf(context, tenantId, request, uid), async (tx) => {
         if (!(await claimKey(tx, idempotent, uid))) throw new KeyTaken();
       });
       if (request.wait === false) {

@@ -4,6 +4,7 @@ import type { Db } from '../db/db.ts';
 import type { EventHub } from '../events/events.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import type { PlacementPolicy } from '../scheduling/schedule.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import type { ExecArchiving } from './destroy-vm.ts';
 
 export interface EnvironmentContext {
@@ -11,6 +12,7 @@ export interface EnvironmentContext {
   hub: EventHub;
   hosts: HostDirectory;
   log: Logger;
+  sealer: Sealer;
   /** Ownership tag of this control plane's VMs. */
   clusterTag: string;
   /** Of public ids: `<vmPrefix><task_id>`. */

@@ -1,12 +1,15 @@
 /** The rows of environments. Every change of state is a compare-and-set with its event in one transaction. */
 
+import { randomUUID } from 'node:crypto';
 import { canBecome, type EnvironmentSpec, type EnvironmentState, type Healthcheck } from '@fuse/contract';
 import { sql, type Updateable } from 'kysely';
 import { channels, inMs, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
-import type { EnvironmentRow, EnvironmentsTable, Exposed, Startup } from '../db/schema.ts';
+import type { EnvironmentRow, EnvironmentsTable, Exposed } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import { type EffectiveSpec, isGone, type StateEventData } from './environment.ts';
+import { type PlannedStartup, sealEnv, sealManifest, sealSecrets, sealStartup } from './environment-secrets.ts';
 
 /** What happens to it by itself; absent: the column's default. */
 export type Lifetime = Partial<
@@ -15,7 +18,9 @@ export type Lifetime = Partial<
 
 /** What is done in it before it runs, what watches it then, and which of its ports are told. */
 export interface Interior {
-  startup?: Startup | null;
+  startup?: PlannedStartup | null;
+  manifest?: object | undefined;
+  secrets?: Record<string, string> | undefined;
   healthcheck?: Healthcheck | null | undefined;
   expose?: Exposed[] | null | undefined;
 }
@@ -39,13 +44,13 @@ export interface NewEnvironment {
 }
 
 /** Inserts it as `provisioning`. A unique violation of `environments_live_id`: the id is taken by a live one. */
-export async function insertEnvironment(tx: Tx, environment: NewEnvironment): Promise<EnvironmentRow> {
-  const { effective } = environment;
-  const { startup, healthcheck, expose } = environment.interior;
+export async function insertEnvironment(tx: Tx, sealer: Sealer, environment: NewEnvironment): Promise<EnvironmentRow> {
+  const { effective, uid = randomUUID() } = environment;
+  const { startup, healthcheck, expose, manifest, secrets } = environment.interior;
   const row = await tx
     .insertInto('environments')
     .values({
-      ...(environment.uid === undefined ? {} : { uid: environment.uid }),
+      uid,
       id: environment.id,
       tenant_id: environment.tenantId,
       task_id: environment.taskId,
@@ -57,11 +62,13 @@ export async function insertEnvironment(tx: Tx, environment: NewEnvironment): Pr
       cpus: effective.cpus,
       ram_mb: effective.ram_mb,
       storage_gb: effective.storage_gb,
-      env: jsonb(environment.env),
+      env: jsonb(sealEnv(sealer, environment.env, uid)),
       ...environment.lifetime,
-      ...(startup ? { startup: jsonb(startup) } : {}),
+      ...(startup ? { startup: jsonb(sealStartup(sealer, startup, uid)) } : {}),
       ...(healthcheck ? { healthcheck: jsonb(healthcheck) } : {}),
       ...(expose ? { expose: jsonb(expose) } : {}),
+      ...(manifest ? { manifest: jsonb(sealManifest(sealer, manifest, uid)) } : {}),
+      ...(secrets ? { secrets_sealed: sealSecrets(sealer, secrets, uid) } : {}),
       seed_snapshot_id: environment.seed?.snapshotId ?? null,
       fallback: environment.seed?.fallback ?? null,
       run_id: environment.runId ?? null,

@@ -12,11 +12,13 @@ import { lockHosts } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import { specOf } from '../snapshots/snapshot.ts';
+import { openSnapshotEnv } from '../snapshots/snapshot-secrets.ts';
 import type { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { lockSnapshot } from '../snapshots/snapshot-store.ts';
 import { rejectionError } from './admission.ts';
 import { isGone, toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
+import { openEnv } from './environment-secrets.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, environmentByUid } from './environment-store.ts';
 import { requireStartable, seedFrom } from './seed.ts';
@@ -116,7 +118,7 @@ function admitForks(
         tenantId,
         taskId: `fork-${randomBytes(16).toString('hex')}`,
         spec: specOf(source),
-        env: isFresh ? source.env : snapshot.env,
+        env: isFresh ? openEnv(context.sealer, source) : openSnapshotEnv(context.sealer, snapshot),
         lifetime: { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep },
         interior: { healthcheck: source.healthcheck, expose: source.expose },
         seed: seedFrom(snapshot),

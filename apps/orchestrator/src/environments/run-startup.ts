@@ -4,10 +4,11 @@
  */
 import { AppError, FrameParser, frameType, invalidField, STARTUP_EXEC_ID } from '@fuse/contract';
 import type { GuestExecExit, HostExec, StartExec } from '@fuse/host-protocol';
-import type { EnvironmentRow, Startup } from '../db/schema.ts';
+import type { EnvironmentRow } from '../db/schema.ts';
 import { type HostClient, MAX_WAIT_MS } from '../hosts/host-client.ts';
 import { persistently } from '../hosts/host-retries.ts';
 import type { EnvironmentContext } from './environment-context.ts';
+import { openStartup, type PlannedStartup } from './environment-secrets.ts';
 
 const MAX_LOG_BYTES = 8 * 1_048_576;
 /** On top of the script's own timeout, which the guest keeps: then the guest does not answer as it should. */
@@ -31,7 +32,8 @@ export async function runStartup(
   row: EnvironmentRow,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  const { startup, healthcheck } = row;
+  const { healthcheck } = row;
+  const startup = row.startup === null ? null : openStartup(context.sealer, row.startup, row.uid);
   if (startup === null && healthcheck === null) return;
   const furnishing = { context, client: await context.hosts.client(row.host_id), row, signal };
   if (startup !== null) {
@@ -59,7 +61,7 @@ async function findScript(furnishing: Furnishing): Promise<HostExec | undefined>
 /** What the guest cannot write there is the client's mistake. */
 const CLIENT_CODES: ReadonlySet<string> = new Set(['invalid_argument', 'not_found', 'conflict']);
 
-async function putFiles(furnishing: Furnishing, { files = {} }: Startup): Promise<void> {
+async function putFiles(furnishing: Furnishing, { files = {} }: PlannedStartup): Promise<void> {
   const { row, signal } = furnishing;
   const body = { files: Object.entries(files).map(([path, content_base64]) => ({ path, content_base64 })) };
   if (body.files.length === 0) return;
@@ -71,7 +73,7 @@ async function putFiles(furnishing: Furnishing, { files = {} }: Startup): Promis
   }
 }
 
-async function runScript(furnishing: Furnishing, startup: Startup, script: string): Promise<void> {
+async function runScript(furnishing: Furnishing, startup: PlannedStartup, script: string): Promise<void> {
   const { row, signal } = furnishing;
   const command: StartExec = {
     argv: ['sh', '-lc', script],

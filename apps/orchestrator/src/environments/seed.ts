@@ -4,7 +4,9 @@ import type { SnapshotSource } from '@fuse/host-protocol';
 import type { Db, Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
 import { lockHosts } from '../hosts/host-store.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import { markDamaged } from '../snapshots/mark-damaged.ts';
+import { openSnapshotEnv } from '../snapshots/snapshot-secrets.ts';
 import { lockSnapshot, snapshotById } from '../snapshots/snapshot-store.ts';
 import type { Admission, Seed } from './admission.ts';
 import { knownArch } from './environment.ts';
@@ -14,6 +16,7 @@ const SHAPE = ['cpus', 'ram_mb', 'storage_gb'] as const;
 /** For the transaction that admits: the snapshot's row is held until its end. 400, 404 or 409 when it cannot be started so. */
 export async function seeded(
   tx: Tx,
+  sealer: Sealer,
   tenantId: string,
   request: CreateEnvironment & { seed_snapshot_id: string },
 ): Promise<Pick<Admission, 'spec' | 'env' | 'seed'>> {
@@ -29,7 +32,7 @@ export async function seeded(
   const { cpus, ram_mb, storage_gb, image } = snapshot;
   return {
     spec: { ...spec, cpus, ram_mb, storage_gb, image },
-    env: { ...snapshot.env, ...env },
+    env: { ...openSnapshotEnv(sealer, snapshot), ...env },
     seed: seedFrom(snapshot, fallback),
   };
 }

@@ -12,6 +12,7 @@ import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { type ArchiveColumns, destroyVm } from './destroy-vm.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
+import { openEnv } from './environment-secrets.ts';
 import { claimStart, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
 import { runStartup, STARTUP_TIMED_OUT } from './run-startup.ts';
 import { reportSeedFailure, sourceOf } from './seed.ts';
@@ -100,12 +101,13 @@ export const isGoneOnWith = ({ startup }: EnvironmentRow): boolean => startup?.w
 export async function createVm(context: EnvironmentContext, row: EnvironmentRow, { signal, start }: StartOptions) {
   const client = await context.hosts.client(row.host_id);
   const seed = await sourceOf(context.db.query, row);
+  const env = openEnv(context.sealer, row);
   const body: CreateVm = {
     image: row.image,
     shape: { cpus: row.cpus, ram_mb: row.ram_mb, storage_gb: row.storage_gb },
     tag: context.clusterTag,
     hostname: row.vm_id,
-    ...(Object.keys(row.env).length === 0 ? {} : { env: row.env }),
+    ...(Object.keys(env).length === 0 ? {} : { env }),
     ...(start === undefined ? {} : { start }),
     ...(seed === undefined ? {} : { seed }),
   };

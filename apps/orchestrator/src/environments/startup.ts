@@ -9,7 +9,7 @@ import {
   STARTUP_MAX_SECONDS,
   STARTUP_MAX_WAITED_SECONDS,
 } from '@fuse/contract';
-import type { Startup } from '../db/schema.ts';
+import type { PlannedStartup } from './environment-secrets.ts';
 
 /** What a kernel takes as one argument, its final NUL not counted. */
 const MAX_SCRIPT_BYTES = 131_071;
@@ -75,7 +75,7 @@ function problemOfPath(path: string): string | undefined {
 }
 
 /** Null: there is nothing to do, and nobody goes on with its start when its driver dies. */
-export function startupOf(request: CreateEnvironment): Startup | null {
+export function startupOf(request: CreateEnvironment): PlannedStartup | null {
   const { files = {}, startup_script: script = '', startup_script_timeout_seconds } = request;
   const waited = request.wait !== false;
   const hasFiles = Object.keys(files).length > 0;

@@ -5,8 +5,9 @@ import { type Logger, withDeadline } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import type { EventHub } from '../events/events.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import { type HostClient, HostClients } from './host-client.ts';
-import { allHosts, hostById, recordHeartbeat } from './host-store.ts';
+import { allHosts, hostById, openHostToken, recordHeartbeat } from './host-store.ts';
 
 const HEARTBEAT_MS = 5_000;
 /** So long a host's address and token are taken to be what they were, unless it registers again: every command in an environment asks for them. */
@@ -15,22 +16,24 @@ const ADDRESS_FRESH_MS = 1_000;
 export class HostDirectory implements AsyncDisposable {
   readonly #db: Db;
   readonly #log: Logger;
+  readonly #sealer: Sealer;
   readonly #clients = new HostClients();
   readonly #recent = new Map<string, { client: HostClient; readAt: number }>();
   readonly #unwatch: Disposable;
   #changes = 0;
 
-  constructor(db: Db, hub: EventHub, log: Logger) {
+  constructor(db: Db, hub: EventHub, log: Logger, sealer: Sealer) {
     this.#db = db;
     this.#unwatch = hub.watch('host', () => {
       this.#changes += 1;
       this.#recent.clear();
     });
     this.#log = log;
+    this.#sealer = sealer;
   }
 
   clientOf(host: HostRow): HostClient {
-    return this.#clients.for(host);
+    return this.#clients.for({ id: host.id, url: host.url, token: openHostToken(this.#sealer, host) });
   }
 
   async client(hostId: string | null): Promise<HostClient> {
@@ -40,14 +43,14 @@ export class HostDirectory implements AsyncDisposable {
     if (recent !== undefined && readAt - recent.readAt < ADDRESS_FRESH_MS) return recent.client;
     const row = hostId === null ? undefined : await hostById(this.#db.query, hostId);
     if (row === undefined) throw new AppError('unavailable', 'the host of this environment is no longer registered');
-    const client = this.#clients.for(row);
+    const client = this.clientOf(row);
     if (changes === this.#changes) this.#recent.set(row.id, { client, readAt });
     return client;
   }
 
   /** Asks one host how it is and writes that down; false when it did not answer. Waits HEARTBEAT_MS at most. */
   async heartbeat(host: HostRow, signal?: AbortSignal): Promise<boolean> {
-    const client = this.#clients.for(host);
+    const client = this.clientOf(host);
     const ask = (limited: AbortSignal) => Promise.all([client.capacity(limited), client.images(limited)]);
     try {
       const [report, images] = await withDeadline(HEARTBEAT_MS, 'heartbeat', ask, signal);

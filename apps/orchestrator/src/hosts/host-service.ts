@@ -6,6 +6,7 @@ import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import { countOnHost, usedByHost } from '../environments/environment-store.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import { loseHost } from '../snapshots/lost-snapshots.ts';
 import { checkHostUrl, declaredArch, fillCapacity } from './host.ts';
 import { HostClient } from './host-client.ts';
@@ -21,9 +22,11 @@ interface Probe {
 
 export class HostService {
   readonly #db: Db;
+  readonly #sealer: Sealer;
 
-  constructor(db: Db) {
+  constructor(db: Db, sealer: Sealer) {
     this.#db = db;
+    this.#sealer = sealer;
   }
 
   /** `POST /v1/hosts`: replaces what was registered under this id. Warnings say where the declaration and the host disagree. */
@@ -47,6 +50,7 @@ export class HostService {
     const row = await this.#db.transaction((tx) =>
       upsertHost(
         tx,
+        this.#sealer,
         {
           id: request.id,
           url: request.url,

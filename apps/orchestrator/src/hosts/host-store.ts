@@ -5,6 +5,8 @@ import { channels, jsonb, notify, now, type Queryable, type Tx } from '../db/db.
 import type { HostRow } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
 import type { Capacity, SchedulableHost } from '../scheduling/schedule.ts';
+import { sealedAt } from '../secrets/sealed-places.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 
 export interface HostRegistration {
   id: string;
@@ -22,11 +24,17 @@ export interface HostRegistration {
  * `replace`: as newly registered, whatever was there. Otherwise its age and its operator's choice (`cordoned`) are kept.
  * What its environments use is a sum over them: it survives both.
  */
-export async function upsertHost(tx: Tx, host: HostRegistration, mode: 'replace' | 'refresh'): Promise<HostRow> {
+export async function upsertHost(
+  tx: Tx,
+  sealer: Sealer,
+  host: HostRegistration,
+  mode: 'replace' | 'refresh',
+): Promise<HostRow> {
   const { capacity } = host;
   const values = {
     url: host.url,
-    token: host.token,
+    token: null,
+    token_sealed: host.token === null ? null : sealer.seal(host.token, sealedAt('hosts.token_sealed', host.id)),
     region: host.region,
     backend: host.backend,
     arch: host.arch,
@@ -48,6 +56,9 @@ export async function upsertHost(tx: Tx, host: HostRegistration, mode: 'replace'
   await notify(tx, channels.capacity);
   return row;
 }
+
+export const openHostToken = (sealer: Sealer, host: Pick<HostRow, 'id' | 'token' | 'token_sealed'>): string | null =>
+  host.token_sealed === null ? host.token : sealer.open(host.token_sealed, sealedAt('hosts.token_sealed', host.id));
 
 export function hostById(db: Queryable, id: string): Promise<HostRow | undefined> {
   return db.selectFrom('hosts').selectAll().where('id', '=', id).executeTakeFirst();

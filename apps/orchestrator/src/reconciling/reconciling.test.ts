@@ -1,4 +1,5 @@
 /** Crash points: an orchestrator ends at any step of create and destroy, and another one finishes or undoes what it began. */
+
 import { sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { inMs } from '../db/db.ts';
@@ -7,6 +8,7 @@ import { engines } from '../db/test-database.ts';
 import { environmentByUid, transition } from '../environments/environment-store.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost } from '../hosts/test-host.ts';
+import { testSealer } from '../secrets/test-sealer.ts';
 import { openScene, type Scene, TAG } from './test-replicas.ts';
 
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -187,7 +189,7 @@ describe.each(engines)('reconciling on %s', (engine) => {
 
   it('goes on with the other hosts while one does not answer', async () => {
     await using silent = await TestHost.start();
-    await new HostService(scene.db).register({ id: 'host-0', url: silent.url, token: silent.token });
+    await new HostService(scene.db, testSealer).register({ id: 'host-0', url: silent.url, token: silent.token });
     silent.before = () => new Promise(() => {});
     const replica = scene.replica();
     const { uid } = await scene.admit('a', replica.environments);

@@ -12,6 +12,7 @@ import { EventHub } from '../events/events.ts';
 import { HostDirectory } from '../hosts/host-directory.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost, type TestHostOptions } from '../hosts/test-host.ts';
+import { testSealer } from '../secrets/test-sealer.ts';
 import { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { defaultIntervals, Reconciler } from './reconciler.ts';
 
@@ -27,12 +28,13 @@ export class Replica implements AsyncDisposable {
   readonly reconciler: Reconciler;
 
   constructor(db: Db, hub: EventHub, objectStore: ObjectStore, intervals: Partial<typeof defaultIntervals> = {}) {
-    this.hosts = new HostDirectory(db, hub, log);
+    this.hosts = new HostDirectory(db, hub, log, testSealer);
     const context = {
       db,
       hub,
       hosts: this.hosts,
       log,
+      sealer: testSealer,
       clusterTag: TAG,
       vmPrefix: 'fuse-',
       owner: this.owner,
@@ -93,7 +95,7 @@ export async function openScene(engine: Engine, options: TestHostOptions = {}): 
   const directory = await temporaryDirectory();
   const objectStore = await openObjectStore({ kind: 'file', directory: directory.path });
   const host = await TestHost.start({ objectStore, ...options });
-  await new HostService(test.db).register({ id: 'host-1', url: host.url, token: host.token });
+  await new HostService(test.db, testSealer).register({ id: 'host-1', url: host.url, token: host.token });
   const hub = await EventHub.open(test.db);
   const replicas: Replica[] = [];
   const replica = (intervals: Partial<typeof defaultIntervals> = {}) => {

@@ -11,6 +11,7 @@ import { rejectionError } from '../environments/admission.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, recordResponse } from '../idempotency/idempotency-store.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import { planRun, type RunPlan } from './request.ts';
 import { admissionOf } from './run-admission.ts';
 import { dropInline, hasInline, storedRequest, storeInline } from './run-contents.ts';
@@ -21,6 +22,7 @@ import type { RunWorker } from './run-worker.ts';
 
 export interface CreateContext {
   db: Db;
+  sealer: Sealer;
   objectStore: ObjectStore;
   environments: EnvironmentService;
   worker: RunWorker;
@@ -100,6 +102,7 @@ async function admitRun(
   const { owner, leaseMs } = context.worker;
   const row = await insertRun(
     tx,
+    context.sealer,
     {
       id: runId,
       tenantId,

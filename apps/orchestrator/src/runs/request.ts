@@ -10,6 +10,7 @@ import {
   RUN_WORKSPACE,
 } from '@fuse/contract';
 import type { Shape } from '@fuse/host-protocol';
+import type { SealedJson } from '../secrets/sealed-json.ts';
 import { onPseudoFileSystem, refuseCollisions, resolveInputPath } from './guest-path.ts';
 import { checkArguments, programOf } from './program.ts';
 
@@ -36,16 +37,24 @@ export interface RunPlan {
   stdin: Content | undefined;
 }
 
-/** `runs.request`: the plan with every byte in the object store. */
-export interface StoredRequest {
+/** What of a request may hold secrets. */
+export interface RunCommand {
   argv: string[];
   env: Record<string, string>;
+}
+
+/** `runs.request`: the plan with every byte in the object store. */
+export interface StoredRequest {
+  command: SealedJson<RunCommand>;
   cwd: string;
   outputs: string[];
   encoding: Encoding;
   files: { path: string; mode: string; object_key: string; sha256: string; size_bytes: number }[];
   stdin_object_key?: string;
 }
+
+/** As it is before it is sealed. */
+export type PreparedRequest = Omit<StoredRequest, 'command'> & RunCommand;
 
 const DEFAULT_FILE_MODE = '0644';
 

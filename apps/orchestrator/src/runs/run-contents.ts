@@ -4,7 +4,7 @@ import type { ObjectStore } from '@fuse/object-store';
 import type { Tx } from '../db/db.ts';
 import { type FileRow, holdFiles } from '../files/file-store.ts';
 import { inputKey, runPrefix, stdinKey } from './object-keys.ts';
-import type { Content, RunPlan, StoredRequest } from './request.ts';
+import type { Content, PreparedRequest, RunPlan } from './request.ts';
 
 interface StoredObject {
   object_key: string;
@@ -51,14 +51,14 @@ export const hasInline = (plan: RunPlan): boolean =>
 export const dropInline = (objectStore: ObjectStore, runId: string): Promise<unknown> =>
   objectStore.deletePrefix(runPrefix(runId));
 
-/** The request as the row has it. 400 naming the field when an upload does not exist. */
+/** The request as the row has it, not sealed yet. 400 naming the field when an upload does not exist. */
 export async function storedRequest(
   tx: Tx,
   tenantId: string,
   plan: RunPlan,
   contents: StoredContents,
   keepFilesMs: number,
-): Promise<StoredRequest> {
+): Promise<PreparedRequest> {
   const uploads = await holdUploads(tx, tenantId, plan, keepFilesMs);
   const find = (content: Content, inline: StoredObject | undefined): StoredObject => {
     if (!('fileId' in content)) {

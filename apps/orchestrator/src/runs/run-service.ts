@@ -7,6 +7,7 @@ import type { EventHub } from '../events/events.ts';
 import { cutPage } from '../http/pages.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { findAnswer } from '../idempotency/idempotency-store.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import { awaitRun } from './await-run.ts';
 import { cancelRun, runNotFound } from './cancel-run.ts';
 import { createRun } from './create-run.ts';
@@ -25,6 +26,7 @@ import type { RunWorker } from './run-worker.ts';
 
 export interface RunServiceContext {
   db: Db;
+  sealer: Sealer;
   hub: EventHub;
   objectStore: ObjectStore;
   environments: EnvironmentService;

@@ -8,8 +8,10 @@ import type { Shape } from '@fuse/host-protocol';
 import { type InsertQueryBuilder, type RawBuilder, sql, type Updateable, type UpdateQueryBuilder } from 'kysely';
 import { channels, inMs, jsonb, now, type Queryable, type Tx } from '../db/db.ts';
 import type { Database, RunRow, RunsTable } from '../db/schema.ts';
-import type { StoredRequest } from './request.ts';
+import type { Sealer } from '../secrets/sealer.ts';
+import type { PreparedRequest } from './request.ts';
 import type { RunFailure } from './run.ts';
+import { sealRequest } from './run-secrets.ts';
 
 /** What a driver holds: it may move this run until somebody else has taken it over. */
 export interface RunHold {
@@ -36,7 +38,7 @@ export interface NewRun {
   timeoutMs: number;
   queueTimeoutMs: number;
   labels: Record<string, string>;
-  request: StoredRequest;
+  request: PreparedRequest;
   /** From the arrival of the request to this insert. */
   admitMs: number;
 }
@@ -48,7 +50,12 @@ export interface Admittance {
 }
 
 /** `queued`, or with room already reserved `starting`. */
-export async function insertRun(tx: Tx, run: NewRun, admitted: Admittance | undefined): Promise<RunRow> {
+export async function insertRun(
+  tx: Tx,
+  sealer: Sealer,
+  run: NewRun,
+  admitted: Admittance | undefined,
+): Promise<RunRow> {
   const state = admitted === undefined ? 'queued' : 'starting';
   const timings = { admit_ms: roundMs(run.admitMs), ...(admitted === undefined ? {} : { queue_ms: 0 }) };
   const made = tx
@@ -61,7 +68,7 @@ export async function insertRun(tx: Tx, run: NewRun, admitted: Admittance | unde
       ...run.shape,
       timeout_ms: run.timeoutMs,
       labels: jsonb(run.labels),
-      request: jsonb<unknown>(run.request),
+      request: jsonb<unknown>(sealRequest(sealer, run.request, run.id)),
       queue_deadline: sql<Date>`clock_timestamp() + ${run.queueTimeoutMs}::float8 * interval '1 millisecond'`,
       timings: jsonb<Record<string, number>>(timings),
       environment_uid: admitted?.environmentUid ?? null,

@@ -8,6 +8,7 @@ import { seedFrom } from '../environments/seed.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost } from '../hosts/test-host.ts';
 import { openScene, type Replica, type Scene, TAG } from '../reconciling/test-replicas.ts';
+import { testSealer } from '../secrets/test-sealer.ts';
 import { snapshotById } from './snapshot-store.ts';
 
 describe.each(engines)('snapshots that a process left behind, on %s', (engine) => {
@@ -302,7 +303,7 @@ describe.each(engines)('snapshots that a process left behind, on %s', (engine) =
       scene.db.query,
     );
     await first.environments.destroy(environment.uid);
-    const hosts = new HostService(scene.db);
+    const hosts = new HostService(scene.db, testSealer);
     await hosts.remove('host-1');
     expect(await snapshotById(scene.db.query, lost.id)).toMatchObject({ state: 'error', last_error: 'host lost' });
     expect(await snapshotById(scene.db.query, exported.id)).toMatchObject({ state: 'ready', host_id: null });
@@ -324,7 +325,7 @@ describe.each(engines)('snapshots that a process left behind, on %s', (engine) =
   it('are started on their own host while they are not exported, and the refusal says so', async () => {
     const { id } = await ready(await running());
     await using other = await TestHost.start();
-    const hosts = new HostService(scene.db);
+    const hosts = new HostService(scene.db, testSealer);
     await hosts.register({ id: 'host-2', url: other.url, token: other.token });
     const create = (task_id: string) =>
       first.environments.create({

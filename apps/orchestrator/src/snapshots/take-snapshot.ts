@@ -14,11 +14,13 @@ import type { HostSnapshot } from '@fuse/host-protocol';
 import { newId } from '@fuse/runtime';
 import { inMs, jsonb, now, type Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
+import { openEnv } from '../environments/environment-secrets.ts';
 import { environmentByUid } from '../environments/environment-store.ts';
 import { persistently } from '../hosts/host-retries.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { specOf } from './snapshot.ts';
 import type { SnapshotContext } from './snapshot-context.ts';
+import { sealSnapshotEnv } from './snapshot-secrets.ts';
 import {
   insertSnapshot,
   parentOf,
@@ -83,7 +85,7 @@ export async function beginSnapshot(
     include_memory: request.include_memory ?? true,
     image: environment.image,
     spec: jsonb(specOf(environment)),
-    env: jsonb(environment.env),
+    env: jsonb(sealSnapshotEnv(context.sealer, openEnv(context.sealer, environment), id)),
     cpus: environment.cpus,
     ram_mb: environment.ram_mb,
     storage_gb: environment.storage_gb,

@@ -6,6 +6,7 @@ import type { Db } from '../../db/db.ts';
 import type { EnvironmentRow, RunRow } from '../../db/schema.ts';
 import type { EnvironmentService } from '../../environments/environment-service.ts';
 import type { HostClient } from '../../hosts/host-client.ts';
+import type { Sealer } from '../../secrets/sealer.ts';
 import type { StoredRequest } from '../request.ts';
 import { execIdOf } from '../run.ts';
 import type { RunHold } from '../run-store.ts';
@@ -39,6 +40,7 @@ export const DEFAULT_RUN_LIMITS: RunLimitsConfig = {
 
 export interface DriveContext {
   db: Db;
+  sealer: Sealer;
   environments: EnvironmentService;
   log: Logger;
   limits: RunLimitsConfig;

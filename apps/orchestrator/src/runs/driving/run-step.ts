@@ -7,6 +7,7 @@ import type { HostExec, HostExecResult } from '@fuse/host-protocol';
 import type { RunRow } from '../../db/schema.ts';
 import { isHostUnreachable } from '../../hosts/host-transport.ts';
 import { outcomeOf } from '../run.ts';
+import { openCommand } from '../run-secrets.ts';
 import { moveRun } from '../run-store.ts';
 import { storableText } from '../storable-text.ts';
 import { type Drive, type DriveContext, requestOf, type Whereabouts, whereaboutsOf } from './drive.ts';
@@ -79,8 +80,7 @@ async function wasStarted(context: DriveContext, drive: Drive, run: RunRow, at: 
 async function startExec(context: DriveContext, drive: Drive, run: RunRow, at: Whereabouts): Promise<void> {
   const request = requestOf(run);
   const body = {
-    argv: request.argv,
-    env: request.env,
+    ...openCommand(context.sealer, run),
     cwd: request.cwd,
     timeout_ms: run.timeout_ms,
     ...(request.stdin_object_key === undefined ? {} : { stdin_object_key: request.stdin_object_key }),

@@ -5,6 +5,7 @@ import type { Db } from '../../db/db.ts';
 import { openTestDb, quiet, type TestDb } from '../../db/test-database.ts';
 import { EventHub } from '../../events/events.ts';
 import { HostDirectory } from '../../hosts/host-directory.ts';
+import { testSealer } from '../../secrets/test-sealer.ts';
 import { CHUNK_PREFIX, chunkKey, MANIFEST_PREFIX, manifestKey } from './chunk-keys.ts';
 import { collectChunks } from './collect-chunks.ts';
 import { defaultExportConfig, type ExportConfig } from './export-config.ts';
@@ -39,7 +40,7 @@ describe.each([
 
   const start = async (changes: Partial<ExportConfig> = {}): Promise<SnapshotExporter> => {
     const hub = disposables.add('event hub', await EventHub.open(db));
-    const hosts = disposables.add('host clients', new HostDirectory(db, hub, quiet));
+    const hosts = disposables.add('host clients', new HostDirectory(db, hub, quiet, testSealer));
     const exporter = new SnapshotExporter({
       ...{ db, hosts, objectStore: store, log: quiet },
       config: { ...quick, ...changes },
