@@ -112,9 +112,6 @@ alter table hosts
 -- The key sealed, in place of `url_signing_key`.
 alter table cluster add column url_signing_key_sealed text, alter column url_signing_key drop not null;
 
--- The key sealed, in place of `url_signing_key`.
-alter table cluster add column url_signing_key_sealed text, alter column url_signing_key drop not null;
-
 create table join_tokens (
   hash bytea primary key,
   region text,
