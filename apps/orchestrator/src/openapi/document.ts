@@ -142,7 +142,13 @@ function scopesOf({ route, ofActions }: Group): DocumentedOperation['x-fuse-scop
 }
 
 const operationIdOf = ({ method, url }: ListedRoute): string =>
-  [method.toLowerCase(), ...url.split(/[^A-Za-z0-9]+/).filter((word) => word !== '' && word !== 'v1')]
+  [
+    method.toLowerCase(),
+    ...pathOf(url)
+      .replace(/\{/g, 'by-')
+      .split(/[^A-Za-z0-9]+/),
+  ]
+    .filter((word) => word !== '' && word !== 'v1')
     .map((word, at) => (at === 0 ? word : word.charAt(0).toUpperCase() + word.slice(1)))
     .join('');
 
