@@ -4,7 +4,9 @@ import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-s
 import { z } from 'zod';
 import type { DatabaseLocation } from './db/open.ts';
 import { defaultExecConfig, type ExecConfig } from './execs/exec-config.ts';
+import type { HostTls } from './hosts/host-request.ts';
 import { parseCidr, type Subnet } from './http/cidr.ts';
+import type { ServerTls } from './http/server-tls.ts';
 import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig, type RunConfig } from './runs/run-config.ts';
 import type { PlacementPolicy } from './scheduling/schedule.ts';
@@ -20,6 +22,10 @@ export interface OrchestratorConfig {
   masterToken: string | undefined;
   /** Who may ask at all; none: everybody. */
   allowedCidrs: readonly Subnet[];
+  /** Undefined: plain HTTP. */
+  tls?: ServerTls | undefined;
+  /** How hosts with an https URL are trusted, and trust us. */
+  hostTls?: HostTls | undefined;
   /** Whether cookies are for TLS alone; undefined: as the request came, or `publicUrl` says. */
   secureCookies: boolean | undefined;
   sealing: SealingKeys;
@@ -86,6 +92,11 @@ const Environment = z.object({
     )
     .transform((subnets) => subnets.filter((subnet) => subnet !== undefined))
     .optional(),
+  ORCH_TLS_CERT: z.string().optional(),
+  ORCH_TLS_KEY: z.string().optional(),
+  ORCH_HOST_CA: z.string().optional(),
+  ORCH_HOST_CLIENT_CERT: z.string().optional(),
+  ORCH_HOST_CLIENT_KEY: z.string().optional(),
   ORCH_SECURE_COOKIES: z.enum(['true', 'false', '1', '0']).optional(),
   ORCH_SHUTDOWN_TIMEOUT_SECONDS: z
     .string()
@@ -131,6 +142,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     objectStore: objectStoreConfigFromEnv(variables),
     masterToken,
     allowedCidrs: env.ORCH_ALLOWED_CIDRS ?? [],
+    ...tlsConfig(env),
     secureCookies: env.ORCH_SECURE_COOKIES === undefined ? undefined : ['true', '1'].includes(env.ORCH_SECURE_COOKIES),
     sealing,
     vmPrefix: env.ORCH_VM_PREFIX ?? 'fuse-',
@@ -159,6 +171,36 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     version: packageVersion(),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',
   };
+}
+
+function tlsConfig(env: z.infer<typeof Environment>): Pick<OrchestratorConfig, 'tls' | 'hostTls'> {
+  const cert = pemOf(env, 'ORCH_TLS_CERT');
+  const key = pemOf(env, 'ORCH_TLS_KEY');
+  const ca = pemOf(env, 'ORCH_HOST_CA');
+  const clientCert = pemOf(env, 'ORCH_HOST_CLIENT_CERT');
+  const clientKey = pemOf(env, 'ORCH_HOST_CLIENT_KEY');
+  if ((cert === undefined) !== (key === undefined))
+    throw new ConfigError('ORCH_TLS_CERT: goes together with ORCH_TLS_KEY');
+  if ((clientCert === undefined) !== (clientKey === undefined))
+    throw new ConfigError('ORCH_HOST_CLIENT_CERT: goes together with ORCH_HOST_CLIENT_KEY');
+  return {
+    tls: cert === undefined || key === undefined ? undefined : { cert, key },
+    hostTls: { ca, cert: clientCert, key: clientKey },
+  };
+}
+
+/** The text of the file that the variable names. */
+function pemOf(
+  env: z.infer<typeof Environment>,
+  name: 'ORCH_TLS_CERT' | 'ORCH_TLS_KEY' | 'ORCH_HOST_CA' | 'ORCH_HOST_CLIENT_CERT' | 'ORCH_HOST_CLIENT_KEY',
+): string | undefined {
+  const path = env[name];
+  if (path === undefined) return undefined;
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new ConfigError(`${name}: ${path} cannot be read`, { cause });
+  }
 }
 
 function addressOf(publicUrl: string | undefined): string | undefined {

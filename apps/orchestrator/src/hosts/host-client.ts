@@ -12,6 +12,9 @@ import {
   type CreateVm,
   ExportedSnapshot,
   type ExportSnapshot,
+  FENCE_HEADER,
+  type Fence,
+  formatFence,
   type GuestFiles,
   HOST_TUNNEL_PROTOCOL,
   HostCapacityReport,
@@ -59,14 +62,28 @@ const Written = z.object({
 });
 
 export class HostClient implements AsyncDisposable {
+  readonly #host: HostAddress;
   readonly #transport: HostTransport;
   readonly execs: HostExecs;
   readonly files: HostFiles;
 
-  constructor(host: HostAddress) {
-    this.#transport = new HostTransport(host);
+  constructor(host: HostAddress, transport: HostTransport = new HostTransport(host)) {
+    this.#host = host;
+    this.#transport = transport;
     this.execs = new HostExecs(this.#transport);
     this.files = new HostFiles(this.#transport);
+  }
+
+  /** Over the same connections: its short calls are refused by a host that has seen a later fence. Not to be disposed. */
+  fencedBy(fence: Fence): HostClient {
+    const headers = { [FENCE_HEADER]: formatFence(fence) };
+    return new HostClient(this.#host, new HostTransport(this.#host, { transport: this.#transport, headers }));
+  }
+
+  /** How it is now. */
+  async heartbeat(signal?: AbortSignal): Promise<{ report: HostCapacityReport; images: HostImage[] }> {
+    const [report, images] = await Promise.all([this.capacity(signal), this.images(signal)]);
+    return { report, images };
   }
 
   capacity(signal?: AbortSignal): Promise<HostCapacityReport> {

@@ -1,13 +1,15 @@
 /** From a host's id to its client, and what the hosts say of themselves. */
 import { AppError } from '@fuse/contract';
-import type { HostImage } from '@fuse/host-protocol';
+import type { Fence, HostImage } from '@fuse/host-protocol';
 import { type Logger, withDeadline } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import type { EventHub } from '../events/events.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { type HostClient, HostClients } from './host-client.ts';
-import { allHosts, hostById, openHostToken, recordHeartbeat } from './host-store.ts';
+import type { HostTls } from './host-request.ts';
+import { markUnreachable, recordHeartbeat } from './host-states.ts';
+import { allHosts, hostById, openHostToken } from './host-store.ts';
 
 const HEARTBEAT_MS = 5_000;
 /** So long a host's address and token are taken to be what they were, unless it registers again: every command in an environment asks for them. */
@@ -17,12 +19,13 @@ export class HostDirectory implements AsyncDisposable {
   readonly #db: Db;
   readonly #log: Logger;
   readonly #sealer: Sealer;
+  readonly #tls: HostTls | undefined;
   readonly #clients = new HostClients();
   readonly #recent = new Map<string, { client: HostClient; readAt: number }>();
   readonly #unwatch: Disposable;
   #changes = 0;
 
-  constructor(db: Db, hub: EventHub, log: Logger, sealer: Sealer) {
+  constructor(db: Db, hub: EventHub, log: Logger, sealer: Sealer, tls?: HostTls) {
     this.#db = db;
     this.#unwatch = hub.watch('host', () => {
       this.#changes += 1;
@@ -30,10 +33,18 @@ export class HostDirectory implements AsyncDisposable {
     });
     this.#log = log;
     this.#sealer = sealer;
+    this.#tls = tls;
   }
 
-  clientOf(host: HostRow): HostClient {
-    return this.#clients.for({ id: host.id, url: host.url, token: openHostToken(this.#sealer, host) });
+  /** With a fence for what a leader does by itself. */
+  clientOf(host: HostRow, fence?: Fence): HostClient {
+    const client = this.#clients.for({
+      id: host.id,
+      url: host.url,
+      token: openHostToken(this.#sealer, host),
+      tls: this.#tls,
+    });
+    return fence === undefined ? client : client.fencedBy(fence);
   }
 
   async client(hostId: string | null): Promise<HostClient> {
@@ -49,18 +60,24 @@ export class HostDirectory implements AsyncDisposable {
   }
 
   /** Asks one host how it is and writes that down; false when it did not answer. Waits HEARTBEAT_MS at most. */
-  async heartbeat(host: HostRow, signal?: AbortSignal): Promise<boolean> {
-    const client = this.clientOf(host);
-    const ask = (limited: AbortSignal) => Promise.all([client.capacity(limited), client.images(limited)]);
+  async heartbeat(host: HostRow, { signal, fence }: { signal?: AbortSignal; fence?: Fence } = {}): Promise<boolean> {
+    const client = this.clientOf(host, fence);
     try {
-      const [report, images] = await withDeadline(HEARTBEAT_MS, 'heartbeat', ask, signal);
-      await this.#db.transaction((tx) => recordHeartbeat(tx, host.id, report, images));
+      const heard = await withDeadline(HEARTBEAT_MS, 'heartbeat', (limited) => client.heartbeat(limited), signal);
+      await this.#db.transaction((tx) => recordHeartbeat(tx, host.id, heard));
+      if (host.unreachable_at !== null) this.#log.info({ host_id: host.id }, 'host is reachable again');
       return true;
     } catch (error) {
       signal?.throwIfAborted();
       this.#log.warn({ err: error, host_id: host.id }, 'host did not answer its heartbeat');
       return false;
     }
+  }
+
+  /** Of a host that did not answer: when it was not heard of for `staleMs`, it is unreachable from now on. */
+  async noteSilence(host: HostRow, staleMs: number): Promise<void> {
+    const isNew = await this.#db.transaction((tx) => markUnreachable(tx, host.id, staleMs));
+    if (isNew) this.#log.error({ host_id: host.id, stale_ms: staleMs }, 'host is unreachable');
   }
 
   /** Every host at once. */

@@ -8,7 +8,22 @@ export interface HostAddress {
   id: string;
   url: string;
   token: string | null;
+  tls?: HostTls | undefined;
 }
+
+/** PEM. Undefined: the public authorities, and no certificate of ours. */
+export interface HostTls {
+  ca: string | undefined;
+  cert: string | undefined;
+  key: string | undefined;
+}
+
+/** As the options of an https agent. */
+export const trustOf = ({ tls }: HostAddress): { ca?: string; cert?: string; key?: string } => ({
+  ...(tls?.ca === undefined ? {} : { ca: tls.ca }),
+  ...(tls?.cert === undefined ? {} : { cert: tls.cert }),
+  ...(tls?.key === undefined ? {} : { key: tls.key }),
+});
 
 export const TOKEN_REFUSED = 'host_token_refused';
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
@@ -29,7 +44,7 @@ export function openRequest(
   const url = new URL(host.url);
   const client = url.protocol === 'https:' ? https : http;
   // A socket of one's own may be half closed: tunnels are.
-  const own = () => new client.Agent({ keepAlive: false, allowHalfOpen: true } as http.AgentOptions); // handed on to net.connect
+  const own = () => new client.Agent({ keepAlive: false, allowHalfOpen: true, ...trustOf(host) } as http.AgentOptions); // handed on to net.connect
   const request = client.request({
     protocol: url.protocol,
     hostname: url.hostname.replace(/^\[|\]$/g, ''),

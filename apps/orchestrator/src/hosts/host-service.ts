@@ -1,153 +1,127 @@
 /** Registering, listing and taking hosts out of service. */
-import { AppError, type Host, invalidField, type RegisterHost } from '@fuse/contract';
-import type { HostCapacityReport, HostImage } from '@fuse/host-protocol';
+import { AppError, type Host } from '@fuse/contract';
+import { withDeadline } from '@fuse/runtime';
 import { sql } from 'kysely';
-import type { Db } from '../db/db.ts';
+import type { Db, Tx } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import { countOnHost, usedByHost } from '../environments/environment-store.ts';
-import type { Capacity } from '../scheduling/schedule.ts';
+import { defaultRunConfig } from '../runs/run-config.ts';
 import type { Sealer } from '../secrets/sealer.ts';
-import { loseHost } from '../snapshots/lost-snapshots.ts';
-import { checkHostUrl, declaredArch, fillCapacity } from './host.ts';
+import { loseHost as loseSnapshots } from '../snapshots/lost-snapshots.ts';
+import { toHost } from './host.ts';
 import { HostClient } from './host-client.ts';
-import { deleteHost, hostById, listHosts, setHostState, upsertHost } from './host-store.ts';
-import { isHostUnreachable, isTokenRefused } from './host-transport.ts';
+import type { HostTls } from './host-request.ts';
+import { recordHeartbeat, setHostState } from './host-states.ts';
+import { deleteHost, hostById, listHosts, lockHost, openHostToken } from './host-store.ts';
+import { loseHost } from './lose-host.ts';
+import { type HostContext, registerHost } from './register-host.ts';
+import type { GivenRegistration } from './registration.ts';
 
-const NOTHING: Capacity = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 };
+const PROBE_MS = 5_000;
 
-interface Probe {
-  report: HostCapacityReport;
-  images: HostImage[];
+export interface HostServiceOptions {
+  tls?: HostTls | undefined;
+  /** Of runs that end with their host. */
+  runRetentionMs?: number;
 }
 
 export class HostService {
-  readonly #db: Db;
-  readonly #sealer: Sealer;
+  readonly #context: HostContext;
+  readonly #runRetentionMs: number;
 
-  constructor(db: Db, sealer: Sealer) {
-    this.#db = db;
-    this.#sealer = sealer;
+  constructor(db: Db, sealer: Sealer, { tls, runRetentionMs = defaultRunConfig.retentionMs }: HostServiceOptions = {}) {
+    this.#context = { db, sealer, tls };
+    this.#runRetentionMs = runRetentionMs;
   }
 
-  /** `POST /v1/hosts`: replaces what was registered under this id. Warnings say where the declaration and the host disagree. */
-  async register(request: RegisterHost): Promise<Host> {
-    return this.#register(request, 'replace');
+  /** A host agent registers itself: what `before` throws keeps it out. */
+  join(request: GivenRegistration, before: (tx: Tx) => Promise<void>): Promise<Host> {
+    return registerHost(this.#context, request, { mode: 'refresh', before });
   }
 
-  /** What a host's own process does each time it starts: its age, and a cordon, stay. */
-  async refresh(request: RegisterHost): Promise<Host> {
-    return this.#register(request, 'refresh');
+  /** `POST /v1/hosts`: replaces what was registered under this id. */
+  register(request: GivenRegistration): Promise<Host> {
+    return registerHost(this.#context, request, { mode: 'replace' });
   }
 
-  async #register(request: RegisterHost, mode: 'replace' | 'refresh'): Promise<Host> {
-    checkHostUrl(request.url);
-    const arch = declaredArch(request);
-    const warnings: string[] = [];
-    const probe = await this.#probe(request, warnings);
-    if (arch !== undefined && probe !== undefined && probe.report.arch !== arch)
-      throw invalidField('capacity.arch', `declared ${arch}, the host is ${probe.report.arch}`);
-    const capacity = fillCapacity(request, probe?.report, warnings);
-    const row = await this.#db.transaction((tx) =>
-      upsertHost(
-        tx,
-        this.#sealer,
-        {
-          id: request.id,
-          url: request.url,
-          token: request.token || null,
-          region: request.region || null,
-          backend: probe?.report.backend ?? (request.backend || 'firecracker'),
-          arch: probe?.report.arch ?? arch ?? 'amd64',
-          labels: request.labels ?? {},
-          capacity,
-          images: probe?.images ?? [],
-        },
-        mode,
-      ),
-    );
-    const used = await usedByHost(this.#db.query);
-    return { ...toHost(row, used.get(row.id)), ...(warnings.length === 0 ? {} : { warnings }) };
-  }
-
-  /** Undefined, with a warning, when the host cannot be asked but everything was declared. */
-  async #probe(request: RegisterHost, warnings: string[]): Promise<Probe | undefined> {
-    await using client = new HostClient({ id: request.id, url: request.url, token: request.token || null });
-    try {
-      const [report, images] = await Promise.all([client.capacity(), client.images()]);
-      return { report, images };
-    } catch (error) {
-      if (isTokenRefused(error))
-        throw new AppError('unauthorized', 'the host agent refuses this token', { status: 502, cause: error });
-      const { cpus, ram_mb, storage_gb } = request.capacity ?? {};
-      const why = error instanceof Error ? error.message : String(error);
-      if (!cpus || !ram_mb || !storage_gb)
-        throw new AppError('unavailable', `could not verify host agent at ${request.url}: ${why}`, {
-          status: 502,
-          cause: error,
-          hint: isHostUnreachable(error)
-            ? 'Start the host agent first, or declare its whole capacity.'
-            : 'See the host agent’s log.',
-        });
-      warnings.push(`could not verify host agent at ${request.url} (${why}); registering with declared capacity`);
-      return undefined;
-    }
+  /** What a host's own process does each time it starts: its age, and what its operator chose, stay. */
+  refresh(request: GivenRegistration): Promise<Host> {
+    return registerHost(this.#context, request, { mode: 'refresh' });
   }
 
   async list(afterId: string | undefined, limit: number): Promise<Host[]> {
-    const used = await usedByHost(this.#db.query);
-    return (await listHosts(this.#db.query, afterId, limit)).map((row) => toHost(row, used.get(row.id)));
+    const used = await usedByHost(this.#context.db.query);
+    return (await listHosts(this.#context.db.query, afterId, limit)).map((row) => toHost(row, used.get(row.id)));
   }
 
   async get(id: string): Promise<Host> {
-    const row = await hostById(this.#db.query, id);
+    const row = await hostById(this.#context.db.query, id);
     if (row === undefined) throw notFound(id);
-    return toHost(row, (await usedByHost(this.#db.query)).get(id));
+    return toHost(row, (await usedByHost(this.#context.db.query)).get(id));
   }
 
-  async setState(id: string, state: 'active' | 'cordoned'): Promise<void> {
-    if (!(await this.#db.transaction((tx) => setHostState(tx, id, state)))) throw notFound(id);
+  async setState(id: string, state: HostRow['state']): Promise<void> {
+    if (!(await this.#context.db.transaction((tx) => setHostState(tx, id, state)))) throw notFound(id);
+  }
+
+  /** As it is now, written down. Throws when it does not answer. */
+  async probe(id: string): Promise<Host> {
+    const { db } = this.#context;
+    const row = await hostById(db.query, id);
+    if (row === undefined) throw notFound(id);
+    const heard = await this.#ask(row);
+    await db.transaction((tx) => recordHeartbeat(tx, id, heard));
+    return this.get(id);
+  }
+
+  /** See lose-host.ts. 409 while it answers, unless forced. */
+  async declareLost(id: string, { force }: { force: boolean }): Promise<void> {
+    const { db } = this.#context;
+    const row = await hostById(db.query, id);
+    if (row === undefined) throw notFound(id);
+    if (!force && (await this.#answers(row)))
+      throw new AppError('conflict', `host ${id} is not lost: it answers`, {
+        hint: 'Drain it to take it out of service, or pass ?force=true: what runs there is destroyed then.',
+      });
+    if (!(await db.transaction((tx) => loseHost(tx, id, this.#runRetentionMs)))) throw notFound(id);
+  }
+
+  async #answers(row: HostRow): Promise<boolean> {
+    try {
+      await this.#ask(row);
+      return true;
+    } catch {
+      return false; // whatever it is, it is not well
+    }
+  }
+
+  async #ask(row: HostRow) {
+    const { sealer, tls } = this.#context;
+    await using client = new HostClient({ id: row.id, url: row.url, token: openHostToken(sealer, row), tls });
+    return await withDeadline(PROBE_MS, `host ${row.id}`, (signal) => client.heartbeat(signal));
   }
 
   async remove(id: string): Promise<void> {
-    await this.#db.transaction(async (tx) => {
-      // Held until the end: no admission can choose it meanwhile.
-      const row = await tx.selectFrom('hosts').select('id').where('id', '=', id).forUpdate().executeTakeFirst();
-      if (row === undefined) throw notFound(id);
+    await this.#context.db.transaction(async (tx) => {
+      if ((await lockHost(tx, id)) === undefined) throw notFound(id);
       const environments = await countOnHost(tx, id);
       if (environments > 0)
         throw new AppError('conflict', `host ${id} has ${environments} environments`, {
-          hint: 'Cordon it and destroy or wait for its environments first.',
+          hint: 'Drain it and destroy or wait for its environments; of one that does not come back, declare it lost first.',
         });
-      await loseHost(tx, id);
+      await loseSnapshots(tx, id);
       await deleteHost(tx, id);
     });
   }
 
-  /** Rejects when no registered host was heard of within `staleMs`. */
+  /** Rejects when there are hosts, and none of them was heard of within `staleMs`. Before the first one joins all is well. */
   async checkFleet(staleMs: number): Promise<void> {
-    const { rows } =
-      await sql`select 1 from hosts where last_seen > now() - ${staleMs}::float8 * interval '1 millisecond' limit 1`.execute(
-        this.#db.query,
-      );
-    if (rows.length === 0) throw new Error('no host is reachable');
+    const { rows } = await sql<{ hosts: number; heard: number }>`
+      select count(*)::int as hosts, count(*) filter (where last_seen > now() - ${staleMs}::float8 * interval '1 millisecond')::int as heard
+      from hosts where lost_at is null`.execute(this.#context.db.query);
+    const [{ hosts, heard } = { hosts: 0, heard: 0 }] = rows;
+    if (hosts > 0 && heard === 0) throw new Error(`none of ${hosts} hosts is reachable`);
   }
 }
 
 const notFound = (id: string) => new AppError('not_found', `host ${id} not found`);
-
-function toHost(row: HostRow, used: Capacity = NOTHING): Host {
-  const { cpus, ram_mb, storage_gb, vm_count } = row;
-  return {
-    id: row.id,
-    url: row.url,
-    state: row.state,
-    capacity: { cpus, ram_mb, storage_gb, vm_count, arch: row.arch },
-    allocated: used,
-    ...(row.region === null ? {} : { region: row.region }),
-    backend: row.backend,
-    ...(Object.keys(row.labels).length === 0 ? {} : { labels: row.labels }),
-    last_seen: row.last_seen.toISOString(),
-    created_at: row.created_at.toISOString(),
-    updated_at: row.updated_at.toISOString(),
-  };
-}

@@ -1,8 +1,8 @@
 /** The rows of hosts. */
-import type { HostCapacityReport, HostImage } from '@fuse/host-protocol';
+import type { HostImage, HostTemplate } from '@fuse/host-protocol';
 import { sql } from 'kysely';
 import { channels, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
-import type { HostRow } from '../db/schema.ts';
+import type { GpuCapacity, HostRow } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
 import type { Capacity, SchedulableHost } from '../scheduling/schedule.ts';
 import { sealedAt } from '../secrets/sealed-places.ts';
@@ -17,11 +17,17 @@ export interface HostRegistration {
   arch: string;
   labels: Record<string, string>;
   capacity: Capacity;
+  /** The amounts of it that were declared: they stand. */
+  declared: string[];
+  gpuCapacity: GpuCapacity;
   images: HostImage[];
+  /** Undefined: it could not be asked. */
+  freeStorageGb: number | undefined;
+  templates: HostTemplate[];
 }
 
 /**
- * `replace`: as newly registered, whatever was there. Otherwise its age and its operator's choice (`cordoned`) are kept.
+ * `replace`: as newly registered, whatever was there. Otherwise its age and what its operator chose (cordoned, lost) are kept.
  * What its environments use is a sum over them: it survives both.
  */
 export async function upsertHost(
@@ -40,7 +46,12 @@ export async function upsertHost(
     arch: host.arch,
     labels: jsonb(host.labels),
     images: jsonb(host.images),
+    templates: jsonb(host.templates),
+    free_storage_gb: host.freeStorageGb ?? null,
+    declared: host.declared,
+    gpu_capacity: jsonb(host.gpuCapacity),
     ...capacity,
+    unreachable_at: null,
     last_seen: now,
     updated_at: now,
   };
@@ -48,7 +59,9 @@ export async function upsertHost(
     .insertInto('hosts')
     .values({ id: host.id, ...values })
     .onConflict((conflict) =>
-      conflict.column('id').doUpdateSet(mode === 'replace' ? { ...values, state: 'active', created_at: now } : values),
+      conflict
+        .column('id')
+        .doUpdateSet(mode === 'replace' ? { ...values, state: 'active', lost_at: null, created_at: now } : values),
     )
     .returningAll()
     .executeTakeFirstOrThrow();
@@ -62,6 +75,11 @@ export const openHostToken = (sealer: Sealer, host: Pick<HostRow, 'id' | 'token'
 
 export function hostById(db: Queryable, id: string): Promise<HostRow | undefined> {
   return db.selectFrom('hosts').selectAll().where('id', '=', id).executeTakeFirst();
+}
+
+/** Until the transaction ends no admission chooses it. */
+export function lockHost(tx: Tx, id: string): Promise<HostRow | undefined> {
+  return tx.selectFrom('hosts').selectAll().where('id', '=', id).forUpdate().executeTakeFirst();
 }
 
 export function allHosts(db: Queryable): Promise<HostRow[]> {
@@ -90,66 +108,32 @@ export async function hostsForPlacement(db: Queryable, staleMs: number, lock: bo
   const query = db
     .selectFrom('hosts')
     .selectAll()
-    .select(sql<boolean>`last_seen > now() - ${staleMs}::float8 * interval '1 millisecond'`.as('reachable'))
+    .select(
+      sql<boolean>`lost_at is null and last_seen > now() - ${staleMs}::float8 * interval '1 millisecond'`.as(
+        'reachable',
+      ),
+    )
     .orderBy('id');
   return (lock ? query.forUpdate() : query).execute();
 }
 
-export const toSchedulable = (
-  {
-    id,
-    state,
-    region,
-    arch,
-    labels,
-    images,
-    cpus,
-    ram_mb,
-    storage_gb,
-    vm_count,
-    reachable,
-  }: HostRow & {
-    reachable: boolean;
-  },
-  used: Capacity | undefined,
-): SchedulableHost => ({
-  id,
-  state,
-  reachable,
-  region: region ?? undefined,
-  arch,
-  labels,
-  images: images.map((image) => image.name),
-  capacity: { cpus, ram_mb, storage_gb, vm_count },
-  used: used ?? { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 },
-});
-
-/** What it said when it was last asked. Declared capacity stays; only what it reports of itself changes. */
-export async function recordHeartbeat(
-  tx: Tx,
-  hostId: string,
-  report: HostCapacityReport,
-  images: HostImage[],
-): Promise<void> {
-  await tx
-    .updateTable('hosts')
-    .set({ last_seen: now, backend: report.backend, arch: report.arch, images: jsonb(images) })
-    .where('id', '=', hostId)
-    .execute();
-}
-
-export async function setHostState(tx: Tx, id: string, state: HostRow['state']): Promise<boolean> {
-  const row = await tx
-    .updateTable('hosts')
-    .set({ state, updated_at: now })
-    .where('id', '=', id)
-    .returning('id')
-    .executeTakeFirst();
-  if (row === undefined) return false;
-  await recordEvent(tx, { subjectKind: 'host', subjectId: id, kind: 'state', data: { state } });
-  await notify(tx, channels.capacity);
-  return true;
-}
+export const toSchedulable = (row: HostRow & { reachable: boolean }, used: Capacity | undefined): SchedulableHost => {
+  const { cpus, ram_mb, storage_gb, vm_count } = row;
+  return {
+    id: row.id,
+    state: row.lost_at === null ? row.state : 'lost',
+    reachable: row.reachable,
+    region: row.region ?? undefined,
+    arch: row.arch,
+    backend: row.backend,
+    labels: row.labels,
+    images: row.images.map((image) => image.name),
+    templates: row.templates,
+    capacity: { cpus, ram_mb, storage_gb, vm_count },
+    used: used ?? { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 },
+    freeStorageGb: row.free_storage_gb ?? undefined,
+  };
+};
 
 /** Only without a live environment: the caller checks in the same transaction, holding the row. */
 export async function deleteHost(tx: Tx, id: string): Promise<void> {

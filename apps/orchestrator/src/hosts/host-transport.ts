@@ -20,6 +20,7 @@ import {
   SourceError,
   sendBody,
   TOKEN_REFUSED,
+  trustOf,
 } from './host-request.ts';
 import { type Upgraded, upgrade } from './host-upgrade.ts';
 
@@ -53,12 +54,13 @@ const RACE_ERRORS = new Set(['ECONNRESET', 'EPIPE']);
 export class HostTransport implements AsyncDisposable {
   readonly #host: HostAddress;
   readonly #agent: http.Agent;
+  readonly #headers: http.OutgoingHttpHeaders;
 
-  constructor(host: HostAddress) {
+  /** With `over`, its calls go over the connections of that one, with these headers. */
+  constructor(host: HostAddress, over?: { transport: HostTransport; headers: http.OutgoingHttpHeaders }) {
     this.#host = host;
-    const options = { keepAlive: true, keepAliveMsecs: 10_000, maxFreeSockets: 32, timeout: 0 };
-    const secure = new URL(host.url).protocol === 'https:';
-    this.#agent = secure ? new https.Agent(options) : new http.Agent(options);
+    this.#headers = over?.headers ?? {};
+    this.#agent = over === undefined ? newAgent(host) : over.transport.#agent;
   }
 
   async json<T extends ZodType>(call: HostCall, schema: T): Promise<ReturnType<T['parse']>> {
@@ -135,7 +137,7 @@ export class HostTransport implements AsyncDisposable {
   #start(call: HostCall, signal: AbortSignal) {
     const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
     const about = body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length };
-    const headers = { ...call.headers, ...about };
+    const headers = { ...this.#headers, ...call.headers, ...about };
     const request = openRequest(this.#host, {
       method: call.method,
       path: call.path,
@@ -184,6 +186,12 @@ export class HostTransport implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#agent.destroy();
   }
+}
+
+function newAgent(host: HostAddress): http.Agent {
+  const options = { keepAlive: true, keepAliveMsecs: 10_000, maxFreeSockets: 32, timeout: 0 };
+  const isSecure = new URL(host.url).protocol === 'https:';
+  return isSecure ? new https.Agent({ ...options, ...trustOf(host) }) : new http.Agent(options);
 }
 
 function answerOf(request: http.ClientRequest): Promise<http.IncomingMessage> {

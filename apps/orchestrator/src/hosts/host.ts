@@ -1,47 +1,46 @@
-/** What a registration may say. Pure. */
-import { invalidField, type RegisterHost } from '@fuse/contract';
+/** What a host is, of what its row says. Pure. */
+import type { Host, hostStates } from '@fuse/contract';
 import type { HostCapacityReport } from '@fuse/host-protocol';
+import type { HostRow } from '../db/schema.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
 
-const AMOUNTS = ['cpus', 'ram_mb', 'storage_gb', 'vm_count'] as const;
-const ARCHITECTURES: Record<string, 'amd64' | 'arm64'> = {
-  amd64: 'amd64',
-  x86_64: 'amd64',
-  arm64: 'arm64',
-  aarch64: 'arm64',
-};
+export const AMOUNTS = ['cpus', 'ram_mb', 'storage_gb', 'vm_count'] as const;
+const NOTHING: Capacity = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 };
 
-export function checkHostUrl(text: string): void {
-  const hint = 'Give the host agent’s base URL, such as http://10.0.0.7:8090.';
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined) throw invalidField('url', 'is not a URL', hint);
-  if (url.protocol !== 'http:' && url.protocol !== 'https:') throw invalidField('url', 'must be http or https', hint);
-  if (url.username !== '' || url.password !== '') throw invalidField('url', 'must not hold credentials', hint);
-  if (/[?#]/.test(text)) throw invalidField('url', 'must not have a query or a fragment', hint);
+export type ShownState = (typeof hostStates)[number];
+
+/** That it is lost or unreachable is shown in place of what its operator chose. */
+export function shownState({ state, unreachable_at, lost_at }: HostRow): ShownState {
+  if (lost_at !== null) return 'lost';
+  return unreachable_at === null ? state : 'unreachable';
 }
 
-export function declaredArch({ capacity }: RegisterHost): 'amd64' | 'arm64' | undefined {
-  const arch = capacity?.arch?.toLowerCase();
-  if (arch === undefined || arch === '') return undefined;
-  const known = Object.hasOwn(ARCHITECTURES, arch) ? ARCHITECTURES[arch] : undefined;
-  if (known === undefined) throw invalidField('capacity.arch', 'must be amd64 or arm64');
-  return known;
+/** Declared amounts stand; the others are what it says now, unless that is nothing. */
+export function measuredCapacity(row: HostRow, report: HostCapacityReport): Capacity {
+  const follow = (key: (typeof AMOUNTS)[number]) => (row.declared.includes(key) ? row[key] : report[key] || row[key]);
+  return {
+    cpus: follow('cpus'),
+    ram_mb: follow('ram_mb'),
+    storage_gb: follow('storage_gb'),
+    vm_count: follow('vm_count'),
+  };
 }
 
-/** Declared amounts stand, with a warning when the host has less; what is not declared is what it reports. */
-export function fillCapacity(
-  { capacity: declared }: RegisterHost,
-  report: HostCapacityReport | undefined,
-  warnings: string[],
-): Capacity {
-  if ((declared?.gpus ?? 0) > 0) throw invalidField('capacity.gpus', 'this version serves no gpus');
-  const filled: Capacity = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 };
-  for (const key of AMOUNTS) {
-    const wanted = declared?.[key] || report?.[key] || 0;
-    if (wanted <= 0) throw invalidField(`capacity.${key}`, 'must be over 0');
-    if (report !== undefined && wanted > report[key])
-      warnings.push(`declared ${key} (${wanted}) exceeds probed host capacity (${report[key]})`);
-    filled[key] = wanted;
-  }
-  return filled;
+export function toHost(row: HostRow, used: Capacity = NOTHING): Host {
+  const { cpus, ram_mb, storage_gb, vm_count } = row;
+  return {
+    id: row.id,
+    url: row.url,
+    state: shownState(row),
+    desired_state: row.state,
+    capacity: { cpus, ram_mb, storage_gb, vm_count, arch: row.arch, ...row.gpu_capacity },
+    allocated: used,
+    ...(row.free_storage_gb === null ? {} : { free_storage_gb: row.free_storage_gb }),
+    ...(row.region === null ? {} : { region: row.region }),
+    backend: row.backend,
+    ...(Object.keys(row.labels).length === 0 ? {} : { labels: row.labels }),
+    last_seen: row.last_seen.toISOString(),
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+  };
 }

@@ -1,15 +1,25 @@
-import { AppError, type ListHosts, pageLimit, RegisterHost } from '@fuse/contract';
+import {
+  AppError,
+  absentIfNull,
+  invalidField,
+  JoinHost,
+  JoinTokenRequest,
+  type ListHosts,
+  pageLimit,
+} from '@fuse/contract';
 import { z } from 'zod';
 import type { App } from '../http/http-server.ts';
 import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
+import type { HostJoining } from './host-joining.ts';
 import type { HostService } from './host-service.ts';
+import { GivenRegistration } from './registration.ts';
 
 const master = { auth: 'master' } as const;
 const read = { scope: 'hosts:read' } as const;
 const params = z.object({ id: z.string() });
 const Cursor = z.object({ id: z.string() });
 
-export function registerHostRoutes(app: App, hosts: HostService): void {
+export function registerHostRoutes(app: App, hosts: HostService, joining: HostJoining): void {
   app.get(
     '/v1/hosts',
     { config: read, schema: { querystring: z.object(pageQuery) } },
@@ -23,11 +33,22 @@ export function registerHostRoutes(app: App, hosts: HostService): void {
 
   app.get('/v1/hosts/:id', { config: read, schema: { params } }, (request) => hosts.get(request.params.id));
 
-  app.post('/v1/hosts', { config: master, schema: { body: RegisterHost } }, async (request, reply) =>
+  app.post('/v1/hosts', { config: master, schema: { body: GivenRegistration } }, async (request, reply) =>
     reply.code(201).send(await hosts.register(request.body)),
   );
 
-  const action = z.object({ action: queryText });
+  app.post(
+    '/v1/host-join-tokens',
+    { config: master, schema: { body: absentIfNull(JoinTokenRequest) } },
+    async (request, reply) => reply.code(201).send(await joining.mint(request.body ?? {})),
+  );
+
+  // Hosts are no callers of ours: their tokens are checked here.
+  app.post('/v1/hosts/join', { config: { auth: 'none' }, schema: { body: JoinHost } }, async (request, reply) =>
+    reply.code(201).send(await joining.join(request.headers.authorization, request.body)),
+  );
+
+  const action = z.object({ action: queryText, force: queryText });
   app.post('/v1/hosts/:id', { config: master, schema: { params, querystring: action } }, async (request, reply) => {
     const { id } = request.params;
     switch (request.query.action) {
@@ -37,10 +58,18 @@ export function registerHostRoutes(app: App, hosts: HostService): void {
       case 'uncordon':
         await hosts.setState(id, 'active');
         break;
+      case 'drain':
+        await hosts.setState(id, 'draining');
+        break;
+      case 'probe':
+        return reply.code(200).send(await hosts.probe(id));
+      case 'lost':
+        await hosts.declareLost(id, { force: isForced(request.query.force) });
+        break;
       default:
         throw new AppError('invalid_argument', 'missing or unknown action query parameter', {
           details: { field: 'action' },
-          hint: 'Known actions: cordon, uncordon.',
+          hint: 'Known actions: cordon, uncordon, drain, probe, lost.',
         });
     }
     return reply.code(204).send();
@@ -50,4 +79,10 @@ export function registerHostRoutes(app: App, hosts: HostService): void {
     await hosts.remove(request.params.id);
     return reply.code(204).send();
   });
+}
+
+function isForced(force: string | undefined): boolean {
+  if (force !== undefined && !['true', 'false', ''].includes(force))
+    throw invalidField('force', 'must be true or false');
+  return force === 'true';
 }

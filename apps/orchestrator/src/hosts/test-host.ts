@@ -6,17 +6,20 @@
 import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, matchesGlob, relative } from 'node:path';
 import type { Duplex, Writable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
+import type { TlsOptions } from 'node:tls';
 import { AppError, type ExecStdin, HEARTBEAT_MS, Healthcheck, type ListProcesses, toEnvelope } from '@fuse/contract';
 import {
   type CollectedOutputs,
   CollectOutputs,
   CreateVm,
   ExportSnapshot,
+  FENCE_HEADER,
   GuestFiles,
   GuestSignal,
   type HostCapacityReport,
@@ -24,7 +27,9 @@ import {
   type HostExecResult,
   type HostImage,
   type HostVm,
+  parseFence,
   RestoreVm,
+  STALE_FENCE,
   StartExec,
 } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
@@ -47,6 +52,7 @@ export interface TestHostOptions {
   capacity?: Partial<HostCapacityReport>;
   images?: HostImage[];
   objectStore?: ObjectStore;
+  tls?: TlsOptions;
 }
 
 type Answer = { status: number; body?: unknown } | 'streamed';
@@ -67,6 +73,8 @@ export class TestHost implements AsyncDisposable {
   readonly capacity: HostCapacityReport;
   readonly token: string;
   images: HostImage[];
+  /** Awaited before anything of a call is looked at. */
+  arriving: (call: { method: string; path: string }) => Promise<void> | void = () => {};
   /** Awaited before a call is handled; may throw an AppError (the answer) or destroy the connection. */
   before: (call: { method: string; path: string }, response: Writable) => Promise<void> | void = () => {};
   /** Awaited after a call was handled, before it is answered. */
@@ -88,16 +96,20 @@ export class TestHost implements AsyncDisposable {
   cutLogAfter: () => number = () => Number.POSITIVE_INFINITY;
   /** As with an object store that cannot be reached. */
   failArchives = false;
+  /** The highest fence of each cluster that was seen. */
+  readonly fences = new Map<string, number>();
   url = '';
   readonly snapshots: TestHostSnapshots;
   readonly #creating = new Map<string, Promise<Answer>>();
   readonly #objectStore: ObjectStore | undefined;
+  readonly #tls: TlsOptions | undefined;
   readonly #upgraded = new Set<Duplex>();
   #server: Server | undefined;
 
   private constructor(options: TestHostOptions) {
     this.token = options.token ?? 'host-token-of-the-tests';
     this.#objectStore = options.objectStore;
+    this.#tls = options.tls;
     this.snapshots = new TestHostSnapshots(options.objectStore);
     this.images = options.images ?? [{ name: 'base', digest: 'sha256:0', size_bytes: 1 }];
     this.capacity = {
@@ -125,12 +137,14 @@ export class TestHost implements AsyncDisposable {
   /** Also after `stop`: the same port, the same VMs. */
   async listen(): Promise<void> {
     const port = this.url === '' ? 0 : Number(new URL(this.url).port);
-    const server = createServer((request, response) => void this.#serve(request, response));
+    const serve = (request: IncomingMessage, response: ServerResponse) => void this.#serve(request, response);
+    const tls = this.#tls;
+    const server = tls === undefined ? createServer(serve) : createTlsServer({ ...tls, allowHalfOpen: true }, serve);
     server.on('upgrade', (request, socket, head) => void this.#upgrade(request, socket, head));
     server.keepAliveTimeout = 200; // shorter than the client's: it must live with connections closed under it
     await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
     this.#server = server;
-    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    this.url = `${tls === undefined ? 'http' : 'https'}://127.0.0.1:${(server.address() as AddressInfo).port}`;
   }
 
   /** As a killed agent: connections are cut, VMs live on. */
@@ -168,10 +182,12 @@ export class TestHost implements AsyncDisposable {
     const call = { method: request.method ?? '', path: url.pathname, query: url.searchParams };
     let answer: Answer;
     try {
+      await this.arriving(call);
       const isRaw = isStdin(call.path) || isFileUpload(call.method, call.path);
       const bytes = isRaw ? Buffer.alloc(0) : await buffer(request);
       const body: unknown = bytes.length === 0 ? undefined : JSON.parse(bytes.toString('utf8'));
       if (request.headers.authorization !== `Bearer ${this.token}`) throw new AppError('unauthorized', 'invalid token');
+      this.#checkFence(request.headers[FENCE_HEADER]);
       await this.before(call, response);
       answer = await this.#handle({ ...call, body, request, response });
       await this.after(call, response);
@@ -183,6 +199,14 @@ export class TestHost implements AsyncDisposable {
     if (!request.complete) response.setHeader('connection', 'close');
     response.writeHead(answer.status, { 'content-type': 'application/json' });
     response.end(answer.body === undefined ? undefined : JSON.stringify(answer.body));
+  }
+
+  #checkFence(header: string | string[] | undefined): void {
+    const fence = typeof header === 'string' ? parseFence(header) : undefined;
+    if (fence === undefined) return;
+    if (fence.value < (this.fences.get(fence.tag) ?? 0))
+      throw new AppError('conflict', 'a fence that is over', { details: { reason: STALE_FENCE } });
+    this.fences.set(fence.tag, fence.value);
   }
 
   async #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {

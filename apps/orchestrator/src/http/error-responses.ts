@@ -43,8 +43,9 @@ export const isClientGone = (error: unknown): boolean =>
 /** What the caller is told; undefined: nothing but `internal error`. */
 export function toAppError(error: unknown): AppError | undefined {
   if (error instanceof AppError) {
-    // The store's and the host's inner workings are not the caller's business; the message of `internal` is for the log.
-    return error.code === 'internal' ? undefined : error;
+    // The store's and the host's inner workings are not the caller's business; the message of `internal` is for the log. One that says 502 was written for
+    // the caller: a host that is being registered cannot be asked.
+    return error.code === 'internal' && error.status !== 502 ? undefined : error;
   }
   const status = (error as Partial<FastifyError> | null)?.statusCode;
   if (status === undefined || status < 400 || status >= 500) return undefined;

@@ -1,6 +1,7 @@
 /** A request that asks for an upgrade which its route does not have is an ordinary one (RFC 9110, 7.8): parsed again, without the wish. */
 import type { IncomingMessage, Server } from 'node:http';
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 
 /** Headers that only mean something together with the upgrade. */
 const OF_THE_UPGRADE = new Set(['upgrade', 'http2-settings']);
@@ -17,7 +18,7 @@ export function replayRequest(server: Server, request: IncomingMessage, socket: 
   }
   const again = Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1');
   socket.unshift(Buffer.concat([again, head]));
-  server.emit('connection', socket);
+  server.emit(socket instanceof TLSSocket ? 'secureConnection' : 'connection', socket);
 }
 
 const withoutUpgrade = (connection: string): string =>

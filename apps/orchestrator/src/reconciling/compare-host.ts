@@ -2,7 +2,7 @@
  * One host against the truth. Order matters: what should be there is read before the host is asked, so that a VM which appears meanwhile is never
  * taken for missing; what should not be there is looked up after, one by one.
  */
-import type { HostVm } from '@fuse/host-protocol';
+import type { Fence, HostVm } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { EnvironmentRow, HostRow } from '../db/schema.ts';
@@ -30,11 +30,13 @@ export interface HostComparison {
   /** How long a VM with our tag may be unknown to us before it is destroyed. */
   orphanGraceMs: number;
   stillLeader(): Promise<boolean>;
+  /** Of the lease under which this is done: the host refuses what a former leader asks of it. */
+  fence: Fence;
 }
 
 export async function compareHost(context: HostComparison, host: HostRow, signal: AbortSignal): Promise<void> {
   const expected = await expectedOnHost(context.db.query, host.id);
-  const found = await context.hosts.clientOf(host).vms(signal);
+  const found = await context.hosts.clientOf(host, context.fence).vms(signal);
   const byId = new Map(found.map((vm) => [vm.id, vm]));
   for (const row of expected) await checkExpected(context, host, row, byId.get(row.vm_id));
   const ours = found.filter((vm) => vm.tag === context.clusterTag && vm.state !== 'destroying');
@@ -87,7 +89,8 @@ async function checkUnexpected(context: HostComparison, host: HostRow, vm: HostV
   if (row === undefined && unknownFor < context.orphanGraceMs) return;
   if (!(await context.stillLeader())) return;
   context.log.warn({ vm_id: vm.id, host_id: host.id, known: row !== undefined }, 'destroying a VM that nothing owns');
-  if (row === undefined) context.tasks.start(taskOf(host, vm.id), () => context.hosts.clientOf(host).destroyVm(vm.id));
+  if (row === undefined)
+    context.tasks.start(taskOf(host, vm.id), () => context.hosts.clientOf(host, context.fence).destroyVm(vm.id));
   else discardVm(context, host, row);
 }
 

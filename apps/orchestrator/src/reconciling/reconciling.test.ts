@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { inMs } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { engines } from '../db/test-database.ts';
+import { rejectionError } from '../environments/admission.ts';
 import { environmentByUid, transition } from '../environments/environment-store.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost } from '../hosts/test-host.ts';
@@ -157,7 +158,7 @@ describe.each(engines)('reconciling on %s', (engine) => {
       const admitted = await scene.db.transaction((tx) =>
         replica.environments.admit(tx, { tenantId: 'default', taskId, spec, env: {} }),
       );
-      if (admitted.kind !== 'admitted') throw new Error(admitted.message);
+      if (admitted.kind !== 'admitted') throw rejectionError(admitted);
       return replica.environments.start(admitted.environment.uid);
     };
     const old = await admit('old', { max_runtime_seconds: 100 });
@@ -233,7 +234,27 @@ describe.each(engines)('reconciling on %s', (engine) => {
     const { rows } = await sql<{ fence: number }>`select fence from leases where name = 'reconciler'`.execute(
       scene.db.query,
     );
-    expect(rows[0]?.fence).toBe(2);
+    expect(rows[0]?.fence).toBe(3);
+  });
+
+  it('is refused by a host to a leader that slept through the end of its lease', async () => {
+    const [former, next] = [scene.replica(), scene.replica()];
+    const client = await former.hosts.client('host-1');
+    const shape = { cpus: 1, ram_mb: 512, storage_gb: 2 };
+    await client.createVm('orphan', { image: 'base', shape, tag: TAG, hostname: 'x' });
+    await former.reconcile();
+    await pause(350);
+    // Its order to destroy is on its way, while another process takes over and is heard of by the host.
+    let isHeld = false;
+    scene.host.arriving = async ({ method }) => {
+      if (method !== 'DELETE' || isHeld) return;
+      isHeld = true;
+      await pause(600);
+      expect(await next.reconcile()).toBe(true);
+    };
+    await former.reconcile();
+    expect(isHeld).toBe(true);
+    expect([...scene.host.vms.keys()]).toEqual(['orphan']);
   });
 });
 

@@ -139,6 +139,28 @@ export async function endQueuedRun(
   return (await withEvents(tx, ending, [stateEvent(to, failure)])) !== undefined;
 }
 
+/** Whoever drives it: its host is no more. The row is locked. */
+export async function endLostRun(
+  tx: Tx,
+  run: Pick<RunRow, 'id' | 'state'>,
+  { retentionMs, message }: { retentionMs: number; message: string },
+): Promise<void> {
+  const failure = { code: 'host_lost', message } as const;
+  const ending = tx
+    .updateTable('runs')
+    .set({
+      ...moved(run.state, 'failed'),
+      ...ended(retentionMs),
+      ...failed(failure),
+      version: sql<number>`version + 1`,
+    })
+    .where('id', '=', run.id)
+    .where('state', '=', run.state)
+    .returningAll();
+  if ((await withEvents(tx, ending, [stateEvent('failed', failure)])) === undefined)
+    throw new Error(`run ${run.id} changed though it was locked`);
+}
+
 /** What every terminal row has. */
 export function ended(retentionMs: number): Updateable<RunsTable> {
   return { finished_at: now, expires_at: inMs(retentionMs), lease_owner: null, lease_until: null };

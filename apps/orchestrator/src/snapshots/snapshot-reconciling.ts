@@ -2,7 +2,7 @@
  * The reconciler's part in snapshots: finishes what others began (takings, deletions, restores), collects what is over its time, and compares
  * each host's snapshots with the truth.
  */
-import type { HostSnapshot } from '@fuse/host-protocol';
+import type { Fence, HostSnapshot } from '@fuse/host-protocol';
 import type { Clock, Logger } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { HostRow, SnapshotRow } from '../db/schema.ts';
@@ -36,6 +36,12 @@ export interface SnapshotReconcilingOptions {
   orphanGraceMs: number;
 }
 
+/** Asked and shown right before what cannot be undone. */
+interface Leader {
+  stillLeader(): Promise<boolean>;
+  fence: Fence;
+}
+
 export class SnapshotReconciling {
   readonly #options: SnapshotReconcilingOptions;
   readonly #sightings: Sightings;
@@ -65,14 +71,14 @@ export class SnapshotReconciling {
   }
 
   /** What should be there is read before the host is asked, so that one which is just ready is never taken for missing. */
-  async compareHost(host: HostRow, stillLeader: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
+  async compareHost(host: HostRow, leader: Leader, signal: AbortSignal): Promise<void> {
     const expected = await expectedOnHost(this.#options.db.query, host.id);
-    const found = await this.#options.hosts.clientOf(host).snapshots(signal);
+    const found = await this.#options.hosts.clientOf(host, leader.fence).snapshots(signal);
     const byId = new Map(found.map((snapshot) => [snapshot.id, snapshot]));
     for (const row of expected) await this.#checkExpected(host, row, byId.get(row.id));
     const known = new Set(expected.map(({ id }) => id));
     const others = found.filter(({ id, tag }) => tag === this.#options.clusterTag && !known.has(id));
-    for (const snapshot of others) await this.#checkUnexpected(host, snapshot, stillLeader);
+    for (const snapshot of others) await this.#checkUnexpected(host, snapshot, leader);
     this.#sightings.keepOnly(host.id, [...known, ...others.map(({ id }) => id)]);
   }
 
@@ -88,13 +94,13 @@ export class SnapshotReconciling {
   }
 
   /** Ours by its tag: being taken or deleted, a copy of an exported one, an error's remains, or nobody's. */
-  async #checkUnexpected(host: HostRow, found: HostSnapshot, stillLeader: () => Promise<boolean>): Promise<void> {
+  async #checkUnexpected(host: HostRow, found: HostSnapshot, { stillLeader, fence }: Leader): Promise<void> {
     const row = await snapshotById(this.#options.db.query, found.id);
     const isCopy = row !== undefined && row.manifest_key !== null && found.state !== 'broken';
     if (row !== undefined && (row.host_id === host.id || isCopy)) return;
     if (this.#sightings.ageMs(host.id, found.id) < this.#options.orphanGraceMs) return;
     if (!(await stillLeader())) return;
     this.#options.log.warn({ snapshot_id: found.id, host_id: host.id }, 'deleting a snapshot that nothing owns');
-    this.#start(found.id, () => this.#options.hosts.clientOf(host).deleteSnapshot(found.id));
+    this.#start(found.id, () => this.#options.hosts.clientOf(host, fence).deleteSnapshot(found.id));
   }
 }
