@@ -20,10 +20,12 @@ const only = (action: Action) => ({ action });
 export interface ActionParts {
   environments: EnvironmentService;
   fork: (request: ForkRequest) => Promise<Forked>;
+  /** Awaited once a credential was replaced: this process knows that from then on. */
+  refreshCredentials: () => Promise<void>;
   exec: (reply: FastifyReply, ref: { tenantId: string; id: string }, request: ExecRequest) => Promise<unknown>;
 }
 
-export function registerActionRoutes(app: App, { environments, fork, exec }: ActionParts): void {
+export function registerActionRoutes(app: App, { environments, fork, exec, refreshCredentials }: ActionParts): void {
   // Before the body is read, and before anything is looked up.
   app.post(
     PATH,
@@ -77,7 +79,7 @@ export function registerActionRoutes(app: App, { environments, fork, exec }: Act
 
   app.post(PATH, { constraints: only('rotate-token'), config: write, schema: { params } }, async (request, reply) => {
     const { uid } = await environments.find(request.caller.tenantId, request.params.id);
-    await environments.rotateToken(uid);
+    await environments.rotateToken(uid).finally(refreshCredentials);
     return reply.code(204).send();
   });
 }

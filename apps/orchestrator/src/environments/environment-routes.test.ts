@@ -281,7 +281,7 @@ describe('hosts', () => {
     await expectRefusal('POST', '/v1/hosts', {
       body: { id: 'x', url },
       status: 502,
-      code: 'unavailable',
+      code: 'internal',
       message: /^could not verify host agent at/,
     });
     await expectRefusal('POST', '/v1/hosts', {
