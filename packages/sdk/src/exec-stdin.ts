@@ -10,7 +10,7 @@ import type { StdinPiece } from './exec-calls.ts';
 import { GOOD_CONNECTION_MS, PATIENCE_MS } from './persist.ts';
 import { backoffMs, isPassing, type Random } from './retry.ts';
 import { STALL_MS, sleep } from './sleep.ts';
-import { StdinQueue } from './stdin-queue.ts';
+import { StdinBuffer } from './stdin-buffer.ts';
 import { StdinStretch } from './stdin-stretch.ts';
 
 const PIECE_BYTES = 4_194_304;
@@ -53,7 +53,11 @@ class StdinSender {
   readonly #post: PostStdin;
   readonly #options: StdinOptions;
   readonly #streams: boolean;
-  readonly #queue = new StdinQueue(PIECE_BYTES);
+  readonly #buffer = new StdinBuffer(PIECE_BYTES);
+  /** What the command had before all that is written here. */
+  #had: number | undefined;
+  /** No request was made again. A connection that was given up may still hold what it had to send. */
+  #isQuiet = true;
   #last: StdinStretch | undefined;
   #ending = false;
   #sending: Promise<void> | undefined;
@@ -66,7 +70,7 @@ class StdinSender {
 
   async write(bytes: Uint8Array): Promise<void> {
     if (bytes.length === 0) return;
-    const pushed = this.#queue.push(bytes);
+    const pushed = this.#buffer.push(bytes);
     this.#start();
     await pushed;
   }
@@ -83,7 +87,7 @@ class StdinSender {
 
   /** What waits is dropped; the command sees its end. */
   async giveUp(): Promise<void> {
-    this.#queue.end();
+    this.#buffer.end();
     await this.end().catch(() => {});
   }
 
@@ -94,22 +98,22 @@ class StdinSender {
 
   async #send(): Promise<void> {
     try {
-      const flying: Promise<void>[] = [];
+      const flying: Promise<number>[] = [];
       for (;;) {
-        const ends = this.#ending && this.#queue.bytes <= PIECE_BYTES;
-        const wanted = this.#queue.bytes > 0 || (this.#ending && this.#last?.end !== true);
-        const isLittle = this.#last?.idled !== false && this.#queue.bytes < MUCH_BYTES;
+        const ends = this.#ending && this.#buffer.waitingBytes <= PIECE_BYTES;
+        const wanted = this.#buffer.waitingBytes > 0 || (this.#ending && this.#last?.end !== true);
+        const isLittle = this.#last?.idled !== false && this.#buffer.waitingBytes < MUCH_BYTES;
         const room = ends || isLittle ? 1 : MAX_FLYING;
         if (!wanted && flying.length === 0) break;
         if (!wanted || flying.length >= room) {
-          await flying.shift();
+          this.#buffer.forget((await flying.shift()) ?? 0, this.#isQuiet);
           continue;
         }
-        const offset = this.#last?.next ?? this.#options.offset ?? (await this.#has());
-        const stretch = new StdinStretch(this.#queue, { offset, end: ends });
+        this.#had ??= this.#options.offset ?? (await this.#has());
+        const stretch = new StdinStretch(this.#buffer, { from: this.#last?.to ?? 0, end: ends });
         this.#last = stretch;
         if (ends || !this.#streams) stretch.fill(PIECE_BYTES);
-        const sent = this.#sendStretch(stretch);
+        const sent = this.#sendStretch(stretch, this.#had);
         sent.catch(() => {}); // told when its turn comes
         flying.push(sent);
         await Promise.race([stretch.sealed, Promise.all(flying)]);
@@ -117,7 +121,7 @@ class StdinSender {
       this.#sending = undefined;
     } catch (error) {
       this.#last?.seal();
-      this.#queue.end();
+      this.#buffer.end();
       this.onFailed(error);
       throw error;
     }
@@ -129,16 +133,26 @@ class StdinSender {
     return (await this.#deliver(nothing)).stdin_bytes;
   }
 
-  async #sendStretch(stretch: StdinStretch): Promise<void> {
-    const { offset, end } = stretch;
+  /** Resolves with where it ends. */
+  async #sendStretch(stretch: StdinStretch, had: number): Promise<number> {
+    const { end } = stretch;
     const isWhole = end || !this.#streams;
-    const piece = () => ({ bytes: isWhole ? stretch.whole() : stretch.stream(), offset, end });
+    let attempts = 0;
+    const piece = () => {
+      attempts += 1;
+      return { bytes: isWhole ? stretch.whole() : stretch.stream(), offset: had + stretch.from, end };
+    };
     const { stdin_bytes } = await this.#deliver(piece).catch((error: unknown) => {
-      if (hasTaken(error, stretch)) return { stdin_bytes: stretch.next };
-      throw error;
+      const has = closedAt(error);
+      const isEnd = end && stretch.to === stretch.from;
+      if (has === undefined || !(isEnd || has >= had + stretch.to)) throw error;
+      return { stdin_bytes: had + stretch.to };
     });
-    stretch.forget();
-    if (stdin_bytes < stretch.next) throw new FuseError(`stdin: ${stdin_bytes} bytes arrived of ${stretch.next}`);
+    stretch.done();
+    if (stdin_bytes < had + stretch.to)
+      throw new FuseError(`stdin: ${stdin_bytes} bytes arrived of ${had + stretch.to}`);
+    this.#isQuiet &&= attempts === 1;
+    return stretch.to;
   }
 
   async #deliver(piece: () => StdinPiece): Promise<ExecStdin> {
@@ -169,11 +183,11 @@ class StdinSender {
   }
 }
 
-/** stdin is closed, behind all of it. */
-function hasTaken(error: unknown, { end, bytes, next }: StdinStretch): boolean {
-  if (!(error instanceof FuseApiError) || error.details?.reason !== 'stdin_closed') return false;
-  return (end && bytes === 0) || Number(error.details.stdin_bytes) >= next;
-}
+/** stdin is closed: behind so many bytes, NaN when that is not said. Undefined: it is not. */
+const closedAt = (error: unknown): number | undefined =>
+  error instanceof FuseApiError && error.details?.reason === 'stdin_closed'
+    ? Number(error.details.stdin_bytes)
+    : undefined;
 
 /** What lies before it has not come yet. */
 const isAhead = (error: unknown): boolean => error instanceof FuseApiError && error.details?.reason === 'stdin_ahead';

@@ -3,43 +3,41 @@
  * written for a moment, or after some seconds, so that one to a command that reads slowly stays short. It is kept whole: each attempt to send it begins
  * at its beginning.
  */
-import type { StdinQueue } from './stdin-queue.ts';
+import { FuseError } from './errors.ts';
+import type { StdinBuffer } from './stdin-buffer.ts';
 
-const MAX_BYTES = 12 * 1_048_576;
+const MAX_BYTES = 14 * 1_048_576;
 const IDLE_MS = 50;
 const MAX_AGE_MS = 5_000;
 
 export class StdinStretch {
-  /** Of the command's stdin. */
-  readonly offset: number;
+  /** Of what was written. */
+  readonly from: number;
   /** stdin ends behind it. */
   readonly end: boolean;
   readonly sealed: Promise<void>;
   /** It was sealed because nothing more came. */
   idled = false;
-  readonly #queue: StdinQueue;
-  readonly #chunks: Uint8Array[] = [];
-  #bytes = 0;
+  readonly #buffer: StdinBuffer;
+  #to: number;
   #isSealed = false;
+  #isDone = false;
   #onSealed: () => void = () => {};
   readonly #age = setTimeout(() => this.seal(), MAX_AGE_MS);
 
-  constructor(queue: StdinQueue, { offset, end }: { offset: number; end: boolean }) {
-    this.#queue = queue;
-    this.offset = offset;
+  constructor(buffer: StdinBuffer, { from, end }: { from: number; end: boolean }) {
+    this.#buffer = buffer;
+    this.from = from;
+    this.#to = from;
     this.end = end;
     this.sealed = new Promise((resolve) => {
       this.#onSealed = resolve;
     });
   }
 
-  get bytes(): number {
-    return this.#bytes;
-  }
-
   /** Where the next one begins, once it is sealed. */
-  get next(): number {
-    return this.offset + this.#bytes;
+  get to(): number {
+    return this.#to;
   }
 
   seal(): void {
@@ -47,44 +45,46 @@ export class StdinStretch {
     this.#isSealed = true;
     clearTimeout(this.#age);
     this.#onSealed();
-    this.#queue.wake();
+    this.#buffer.wake();
+  }
+
+  /** The command has all of it: it is not read again. */
+  done(): void {
+    this.#isDone = true;
+    this.seal();
   }
 
   /** With what waits now, and no more: for requests whose bytes must be known before they are sent. */
   fill(maxBytes: number): void {
-    while (!this.#isSealed && this.#bytes < maxBytes && this.#grow(maxBytes - this.#bytes) !== undefined);
-    this.idled = this.#bytes < maxBytes;
+    this.#to += this.#buffer.send(maxBytes);
+    this.idled = this.#to - this.from < maxBytes;
     this.seal();
-  }
-
-  /** The command has all of it. */
-  forget(): void {
-    this.seal();
-    this.#chunks.length = 0;
   }
 
   whole(): Uint8Array {
-    const out = new Uint8Array(this.#bytes);
-    let at = 0;
-    for (const chunk of this.#chunks) {
-      out.set(chunk, at);
-      at += chunk.length;
+    const out = new Uint8Array(this.#to - this.from);
+    for (let at = this.from; at < this.#to; ) {
+      const part = this.#buffer.read(at, this.#to);
+      out.set(part, at - this.from);
+      at += part.length;
     }
     return out;
   }
 
   /** From its beginning to where it will be sealed. */
   stream(): ReadableStream<Uint8Array> {
-    let at = 0;
+    let at = this.from;
     let cancelled = false;
     return new ReadableStream<Uint8Array>(
       {
         pull: async (controller) => {
           while (!cancelled) {
-            const chunk = this.#chunks[at] ?? this.#grow(MAX_BYTES - this.#bytes);
-            if (chunk !== undefined) {
-              at += 1;
-              return controller.enqueue(chunk);
+            if (this.#isDone) return controller.error(new FuseError('the command has it already'));
+            if (at === this.#to) this.#grow();
+            if (at < this.#to) {
+              const part = this.#buffer.read(at, this.#to);
+              at += part.length;
+              return controller.enqueue(part);
             }
             if (this.#isSealed) return controller.close();
             await this.#more();
@@ -92,20 +92,17 @@ export class StdinStretch {
         },
         cancel: () => {
           cancelled = true;
-          this.#queue.wake();
+          this.#buffer.wake();
         },
       },
       { highWaterMark: 0 },
     );
   }
 
-  #grow(maxBytes: number): Uint8Array | undefined {
-    const chunk = this.#isSealed ? undefined : this.#queue.take(maxBytes);
-    if (chunk === undefined) return undefined;
-    this.#chunks.push(chunk);
-    this.#bytes += chunk.length;
-    if (this.#bytes >= MAX_BYTES) this.seal();
-    return chunk;
+  #grow(): void {
+    if (this.#isSealed) return;
+    this.#to += this.#buffer.send(MAX_BYTES - (this.#to - this.from));
+    if (this.#to - this.from >= MAX_BYTES) this.seal();
   }
 
   async #more(): Promise<void> {
@@ -113,7 +110,7 @@ export class StdinStretch {
       this.idled = !this.#isSealed;
       this.seal();
     }, IDLE_MS);
-    await this.#queue.changed();
+    await this.#buffer.changed();
     clearTimeout(idle);
   }
 }

@@ -5,7 +5,7 @@ import { ExecStdin } from '@fuse/contract';
 import { answered, type JsonCall, openStream, readAnswer, responseHead } from './call.ts';
 import type { GuestChannel } from './channel.ts';
 import { abandon } from './stream-chunks.ts';
-import { drained } from './transfer.ts';
+import { drained, writeAhead } from './transfer.ts';
 
 /** No deadline of its own: the longest that a timer takes, nearly. */
 const WRITE_DEADLINE_MS = 24 * 24 * 3_600_000;
@@ -71,7 +71,7 @@ async function send(body: Readable | Uint8Array, stream: ClientHttp2Stream): Pro
   try {
     for await (const chunk of body) {
       if (!stream.writable) return;
-      if (!stream.write(chunk)) await drained(stream);
+      if (!writeAhead(stream, chunk)) await drained(stream);
     }
   } catch (cause) {
     if (stream.destroyed || stream.closed) return;
