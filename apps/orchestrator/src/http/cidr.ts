@@ -27,10 +27,11 @@ export function parseCidr(text: string): Subnet | undefined {
 }
 
 export class AllowList {
-  readonly #list = new BlockList();
+  /** Apart: in one list, `::/0` would be IPv4's addresses too. */
+  readonly #lists = { ipv4: new BlockList(), ipv6: new BlockList() };
 
   constructor(subnets: readonly Subnet[]) {
-    for (const { address, prefixBits, family } of subnets) this.#list.addSubnet(address, prefixBits, family);
+    for (const { address, prefixBits, family } of subnets) this.#lists[family].addSubnet(address, prefixBits, family);
   }
 
   /** Throws 403 `forbidden`. */
@@ -39,8 +40,8 @@ export class AllowList {
     const address = MAPPED.exec(bare)?.[1] ?? bare;
     const version = isIP(address);
     if (version === 0) throw new AppError('forbidden', 'could not parse remote address');
-    if (!this.#list.check(address, version === 4 ? 'ipv4' : 'ipv6'))
-      throw new AppError('forbidden', 'source address not in allowlist');
+    const family = version === 4 ? 'ipv4' : 'ipv6';
+    if (!this.#lists[family].check(address, family)) throw new AppError('forbidden', 'source address not in allowlist');
   }
 }
 
