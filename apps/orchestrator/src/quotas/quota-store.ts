@@ -11,9 +11,11 @@ export interface Limits {
 
 /**
  * Holds the tenant's row until the transaction ends, so that what is summed now is true when it commits. Before hosts, snapshots and environments are
- * locked. Undefined, and nothing is held: it has no limits.
+ * locked. Undefined: it has no limits, and is held so far that it is not deleted before the transaction ends. One that was deleted is disabled.
  */
 export async function lockLimits(tx: Tx, tenantId: string): Promise<Limits | undefined> {
+  const kept = await tx.selectFrom('tenants').select('id').where('id', '=', tenantId).forKeyShare().executeTakeFirst();
+  if (kept === undefined) return { quotas: {}, isDisabled: true };
   if ((await limitsOf(tx, tenantId)) === undefined) return undefined;
   const row = await tx
     .selectFrom('tenants')
