@@ -1,6 +1,6 @@
 /**
  * `GET /v1/environments/{id}/events`: the current state (and health) at once, or everything after the event that the client saw last; then
- * each transition and change of health, to the end.
+ * each transition, step of its start and change of health, to the end. Where that event is not known, the current state says so (`reset`).
  */
 import type { FastifyReply } from 'fastify';
 import type { Db } from '../db/db.ts';
@@ -29,17 +29,23 @@ export class EnvironmentEvents {
 
   /** Rejects with 404 before the stream begins; afterwards never. */
   async stream(reply: FastifyReply, request: EventRequest): Promise<void> {
-    const lastSeen = parseEventId(request.lastEventId);
-    const { uid } = await this.#subject(request, lastSeen);
+    const isAsked = request.lastEventId !== undefined && request.lastEventId !== '';
+    const id = parseEventId(request.lastEventId);
+    const given = id === undefined ? undefined : await eventById(this.#db.query, 'environment', id);
+    const { uid } = await this.#subject(request, given);
+    const lastSeen = given?.subject_id === uid ? given : undefined;
     const current = lastSeen === undefined ? await this.#current(uid) : [];
-    const afterId = lastSeen ?? current.at(-1)?.id ?? 0;
+    const afterId = lastSeen?.id ?? current.at(-1)?.id ?? 0;
     const stream = openEventStream(reply);
     try {
+      if (lastSeen !== undefined && isGone(toEnvironmentEvent(lastSeen).state)) return; // nothing comes after it
       const subject = { kind: 'environment', id: uid, afterId } as const;
+      let isReset = isAsked && lastSeen === undefined;
       for await (const row of startingWith(current, followEvents(this.#hub, this.#db, subject, stream.signal))) {
         const event = toEnvironmentEvent(row);
-        await stream.send({ id: event.id, data: event });
+        await stream.send({ id: event.id, data: isReset ? { ...event, event: 'reset' } : event });
         if (isGone(event.state)) break;
+        isReset = false;
       }
     } catch (error) {
       if (!stream.signal.aborted) reply.log.warn({ err: error, environment: request.id }, 'event stream cut');
@@ -51,18 +57,17 @@ export class EnvironmentEvents {
   /** Its state, and its health when that was told since. */
   async #current(uid: string): Promise<EventRow[]> {
     const state = await lastEvent(this.#db.query, 'environment', uid, 'state');
-    const latest = await lastEvent(this.#db.query, 'environment', uid);
-    const events = [state, latest].filter((event) => event !== undefined);
-    return state?.id === latest?.id ? events.slice(0, 1) : events;
+    const health = await lastEvent(this.#db.query, 'environment', uid, 'health');
+    if (state === undefined) return [];
+    return health === undefined || health.id < state.id ? [state] : [state, health];
   }
 
   /** The live environment of this id, or the gone one that the client was listening to when it lost the stream. */
-  async #subject({ tenantId, id }: EventRequest, lastSeen: number | undefined): Promise<Pick<EnvironmentRow, 'uid'>> {
+  async #subject({ tenantId, id }: EventRequest, seen: EventRow | undefined): Promise<Pick<EnvironmentRow, 'uid'>> {
+    const former = seen === undefined ? undefined : await this.#environments.get(this.#db.query, seen.subject_id);
     try {
       return await this.#environments.find(tenantId, id);
     } catch (error) {
-      const seen = lastSeen === undefined ? undefined : await eventById(this.#db.query, 'environment', lastSeen);
-      const former = seen === undefined ? undefined : await this.#environments.get(this.#db.query, seen.subject_id);
       if (former === undefined || former.id !== id || former.tenant_id !== tenantId) throw error;
       return former;
     }

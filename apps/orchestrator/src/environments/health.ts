@@ -25,7 +25,7 @@ export async function recordHealth(db: Db, row: Checked, vm: Pick<HostVm, 'healt
     // The state's own transitions wait for this row, and this for them: the event is told in its place among theirs.
     const before = await tx
       .selectFrom('environments')
-      .select(['state', 'health'])
+      .select(['state', 'health', 'tenant_id'])
       .where('uid', '=', row.uid)
       .where('state', '=', row.state)
       .forUpdate()
@@ -38,7 +38,8 @@ export async function recordHealth(db: Db, row: Checked, vm: Pick<HostVm, 'healt
       .execute();
     if (before.health?.state === health.state) return;
     const data: StateEventData = { state: before.state, vm_id: row.id, health };
-    await recordEvent(tx, { subjectKind: 'environment', subjectId: row.uid, kind: 'health', data: { ...data } });
+    const subject = { subjectKind: 'environment', subjectId: row.uid, tenantId: before.tenant_id } as const;
+    await recordEvent(tx, { ...subject, kind: 'health', data: { ...data } });
   });
 }
 

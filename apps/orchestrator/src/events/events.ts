@@ -1,10 +1,11 @@
 /**
  * History: one row per transition, written in the transaction that makes it, announced on `channels.events`. A subject's events are ordered by `id`:
- * its transitions are compare-and-sets on one row, so no later one can commit before an earlier one.
+ * its transitions are compare-and-sets on one row, so no later one can commit before an earlier one. The order over all subjects is `fleet-feed.ts`'s.
  */
 import { sql } from 'kysely';
 import { channels, type Db, jsonb, type Queryable, type Tx } from '../db/db.ts';
 import type { EventRow, EventsTable } from '../db/schema.ts';
+import { readTogether } from './read-together.ts';
 
 export type SubjectKind = EventsTable['subject_kind'];
 
@@ -12,6 +13,8 @@ export interface NewEvent {
   subjectKind: SubjectKind;
   /** An environment's uid, a run's id, a host's id. */
   subjectId: string;
+  /** Of an environment's events: whose they are on the stream of all of them. */
+  tenantId?: string;
   kind: string;
   data: Record<string, unknown>;
 }
@@ -31,6 +34,7 @@ export async function recordEvents(tx: Tx, events: readonly NewEvent[]): Promise
           events.map((event) => ({
             subject_kind: event.subjectKind,
             subject_id: event.subjectId,
+            tenant_id: event.tenantId ?? null,
             kind: event.kind,
             data: jsonb(event.data),
           })),
@@ -88,7 +92,10 @@ export function lastEvent(
   return query.orderBy('id', 'desc').limit(1).executeTakeFirst();
 }
 
-/** Follows one subject: yields its events after `afterId`, waiting for more until the signal is aborted (then it throws the reason). */
+/**
+ * Follows one subject: yields its events after `afterId`, waiting for more until the signal is aborted (then it throws the reason). Followers that are
+ * woken by the same event read it together.
+ */
 export async function* followEvents(
   hub: EventHub,
   db: Db,
@@ -98,7 +105,9 @@ export async function* followEvents(
   let afterId = subject.afterId;
   using waiter = hub.waiter(`${subject.kind}:${subject.id}`);
   for (;;) {
-    const rows = await eventsAfter(db.query, subject.kind, subject.id, afterId);
+    const rows = await readTogether(db, `${subject.kind}:${subject.id}:${afterId}`, () =>
+      eventsAfter(db.query, subject.kind, subject.id, afterId),
+    );
     for (const row of rows) {
       afterId = row.id;
       yield row;

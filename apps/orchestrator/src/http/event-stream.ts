@@ -13,8 +13,8 @@ const STALLED_MS = 30_000;
 export interface EventStream {
   /** Aborted when the client went away or the server stops. */
   readonly signal: AbortSignal;
-  /** Resolves when there is room for the next one; rejects once `signal` is aborted. */
-  send(frame: { id?: string; event?: string; data: unknown }): Promise<void>;
+  /** Resolves when there is room for the next one; rejects once `signal` is aborted. An id alone is no event: it says where to go on. */
+  send(frame: { id?: string; event?: string; data?: unknown }): Promise<void>;
   close(): void;
 }
 
@@ -55,7 +55,8 @@ export function openEventStream(reply: FastifyReply, keepaliveMs = KEEPALIVE_MS)
     async send({ id, event, data }) {
       gone.signal.throwIfAborted();
       const head = `${id === undefined ? '' : `id: ${id}\n`}${event === undefined ? '' : `event: ${event}\n`}`;
-      if (response.write(`${head}data: ${JSON.stringify(data)}\n\n`)) return;
+      const body = data === undefined ? '' : `data: ${JSON.stringify(data)}\n`;
+      if (response.write(`${head}${body}\n`)) return;
       const stalled = AbortSignal.timeout(STALLED_MS);
       try {
         await once(response, 'drain', { signal: AbortSignal.any([stalled, gone.signal]) });
