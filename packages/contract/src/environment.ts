@@ -36,12 +36,19 @@ export const MAX_LIFETIME_SECONDS = 3_153_600_000;
 
 const count = (max: number) => z.number().int().min(0).max(max);
 
+/** In the order in which they are checked. */
 export const EnvironmentSpec = z.object({
   cpus: absentIfNull(count(256)),
   ram_mb: absentIfNull(count(4_194_304)),
   storage_gb: absentIfNull(count(65_536)),
   region: absentIfNull(z.string().max(128)),
   arch: absentIfNull(z.string().max(32)),
+  image: absentIfNull(z.string().max(128)),
+  gpus: absentIfNull(count(64)),
+  gpu_kind: absentIfNull(z.string().max(128)),
+  gpu_profile: absentIfNull(z.string().max(128)),
+  host_id: absentIfNull(z.string().max(256)),
+  labels: absentIfNull(Labels),
   max_runtime_seconds: absentIfNull(z.number().int().min(0).max(MAX_LIFETIME_SECONDS)),
   idle_timeout_seconds: absentIfNull(
     z
@@ -51,12 +58,6 @@ export const EnvironmentSpec = z.object({
       .max(MAX_LIFETIME_SECONDS)
       .refine((value) => value === 0 || value >= 60, 'must be 0 or at least 60'),
   ),
-  image: absentIfNull(z.string().max(128)),
-  gpus: absentIfNull(count(64)),
-  gpu_kind: absentIfNull(z.string().max(128)),
-  gpu_profile: absentIfNull(z.string().max(128)),
-  host_id: absentIfNull(z.string().max(256)),
-  labels: absentIfNull(Labels),
 });
 export type EnvironmentSpec = z.infer<typeof EnvironmentSpec>;
 
@@ -152,10 +153,7 @@ const startupFields = {
   wait: absentIfNull(z.boolean()),
 };
 
-/**
- * Body of `POST /v1/environments`. Fields that this version cannot honour yet are parsed as `unknown`
- * and refused by name (501), never ignored.
- */
+/** Body of `POST /v1/environments`. */
 export const CreateEnvironment = z.object({
   task_id: z.string().min(1, 'task_id is required').max(200),
   spec: absentIfNull(EnvironmentSpec),
@@ -164,8 +162,10 @@ export const CreateEnvironment = z.object({
   labels: absentIfNull(Labels),
   /** Ours: when there is no room, wait so long for it, fairly between tenants, instead of 503 at once. 0 or absent: not at all. */
   queue_timeout_seconds: absentIfNull(z.number().int().min(0).max(86_400)),
-  manifest_inline: z.unknown().optional(),
-  secrets: z.unknown().optional(),
+  /** Standard base64 of the manifest's JSON: the guest finds it in `/fuse/manifest.json`, and what its machine's `env` says in `/fuse/env`. */
+  manifest_inline: absentIfNull(z.string()),
+  /** By name: the guest finds them in `/fuse/secrets.json`. All that the manifest refers to must be here. */
+  secrets: absentIfNull(z.record(z.string(), z.string())),
   /** Of clients that run an agent of their own in it: recorded. The token is not kept. */
   gateway_url: absentIfNull(z.string().max(2_048)),
   gateway_token: absentIfNull(z.string().max(4_096)),
@@ -232,6 +232,8 @@ export type UpdateEnvironment = z.infer<typeof UpdateEnvironment>;
 export const PlacementReport = z.object({
   host_id: z.string().optional(),
   at: Timestamp,
+  /** Without a host: why none takes it. */
+  reason: z.string().optional(),
   hosts: z.array(z.object({ host_id: z.string(), score: z.number().optional(), reason: z.string().optional() })),
 });
 export type PlacementReport = z.infer<typeof PlacementReport>;

@@ -4,6 +4,7 @@ import type { FastifyReply } from 'fastify';
 import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
 import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
+import { setRateLimit } from '../http/rate-limit-headers.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import type { Forked, ForkRequest } from './fork-environment.ts';
@@ -65,6 +66,7 @@ export function registerActionRoutes(app: App, { environments, fork, exec, refre
         request: body,
         idempotent: idempotentRequest(request.headers, { tenantId, route: FORK_ROUTE, body: { vm_id: id, ...body } }),
         signal: clientSignal(reply),
+        onCreateRate: (rate) => setRateLimit(reply, rate),
       });
       if (replayed) reply.header('Idempotency-Replayed', 'true');
       return reply.code(201).send(answer);

@@ -2,12 +2,13 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import { AppError, type Environment, invalidField, type UpdateEnvironment } from '@fuse/contract';
+import { AppError, type Environment, invalidField, type PlacementReport, type UpdateEnvironment } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
 import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
+import type { SchedulableHost } from '../scheduling/schedule.ts';
 import { type Admission, type Admitted, admit, place } from './admission.ts';
 import { type Created, type Creation, createEnvironment } from './create-environment.ts';
 import { discardVm, finishDestroying, markDestroying, markDestroyingIn } from './destroy-environment.ts';
@@ -20,6 +21,8 @@ import { rotateToken } from './environment-token.ts';
 import { markDue } from './expire-environment.ts';
 import { watchHealth } from './health.ts';
 import { type PauseOptions, pauseEnvironment } from './pause-environment.ts';
+import { pinFirst } from './pin-first.ts';
+import { placementOf } from './placement-of.ts';
 import { putRight } from './put-right.ts';
 import { ready } from './ready.ts';
 import { RecentEnvironments } from './recent-environments.ts';
@@ -84,10 +87,10 @@ export class EnvironmentService implements AsyncDisposable {
 
   /**
    * Schedules, reserves and inserts the row (`provisioning`, leased to this process), with its event, in the caller's transaction.
-   * 409 `conflict` when the task has a live environment.
+   * 409 `conflict` when the task has a live environment. `fleet`: of whoever serves those that wait.
    */
-  admit(tx: Tx, admission: Admission): Promise<Admitted> {
-    return admit(this.#context, tx, admission);
+  admit(tx: Tx, admission: Admission, fleet?: readonly SchedulableHost[]): Promise<Admitted> {
+    return admit(this.#context, tx, admission, fleet);
   }
 
   /**
@@ -229,6 +232,11 @@ export class EnvironmentService implements AsyncDisposable {
     return required(id, await this.#recent.find(tenantId, id));
   }
 
+  /** Why it is where it is, or waits; also of the last one of this id that is gone. 404 when there was none. */
+  placement(tenantId: string, id: string): Promise<PlacementReport> {
+    return placementOf(this.#context, tenantId, id);
+  }
+
   /** Live ones by id, one more than `limit` when there are more. */
   list(filter: EnvironmentFilter): Promise<EnvironmentRow[]> {
     return listEnvironments(this.#context.db.query, filter);
@@ -256,6 +264,11 @@ export class EnvironmentService implements AsyncDisposable {
   /** Resolves with it `draining` once what ran in it has ended, at last after 30 s. 409 when it does not run. */
   drain(uid: string): Promise<EnvironmentRow> {
     return this.#move('drain', uid, (signal) => drainEnvironment(this.#context, uid, signal));
+  }
+
+  /** Of what is wrong with the body of a create, what the API tells first. */
+  firstProblem(error: unknown, body: unknown): Promise<unknown> {
+    return pinFirst(this.#context.db.query, error, body);
   }
 
   /** `PATCH`: 409 once it is going or gone. */

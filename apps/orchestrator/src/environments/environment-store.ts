@@ -1,28 +1,47 @@
 /** The rows of environments. Every change of state is a compare-and-set with its event in one transaction. */
 
 import { randomUUID } from 'node:crypto';
-import { canBecome, type EnvironmentSpec, type EnvironmentState, type Healthcheck } from '@fuse/contract';
-import { sql, type Updateable } from 'kysely';
+import {
+  canBecome,
+  type EnvironmentSpec,
+  type EnvironmentState,
+  type Healthcheck,
+  type PlacementReport,
+} from '@fuse/contract';
+import { type RawBuilder, sql, type Updateable } from 'kysely';
 import { channels, inMs, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
 import type { EnvironmentRow, EnvironmentsTable, Exposed } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
 import type { Sealer } from '../secrets/sealer.ts';
+import { isMetered, settleUse } from '../usage/metering.ts';
 import { type EffectiveSpec, isGone, type StateEventData } from './environment.ts';
-import { type PlannedStartup, sealEnv, sealManifest, sealSecrets, sealStartup } from './environment-secrets.ts';
+import { type PlannedStartup, sealEnv, sealStartup } from './environment-secrets.ts';
+import { newToken } from './new-token.ts';
 
 /** What happens to it by itself; absent: the column's default. */
 export type Lifetime = Partial<
   Pick<EnvironmentRow, 'idle_action' | 'auto_resume' | 'checkpoint_interval_seconds' | 'checkpoint_keep'>
 >;
 
+/** The columns of what was given. */
+export function lifetimeOf(request: { [Column in keyof Lifetime]: Lifetime[Column] | undefined }): Lifetime {
+  const { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep } = request;
+  return {
+    ...(idle_action === undefined ? {} : { idle_action }),
+    ...(auto_resume === undefined ? {} : { auto_resume }),
+    ...(checkpoint_interval_seconds === undefined ? {} : { checkpoint_interval_seconds }),
+    ...(checkpoint_keep === undefined ? {} : { checkpoint_keep }),
+  };
+}
+
 /** What is done in it before it runs, what watches it then, and which of its ports are told. */
 export interface Interior {
   startup?: PlannedStartup | null;
-  manifest?: object | undefined;
-  secrets?: Record<string, string> | undefined;
   healthcheck?: Healthcheck | null | undefined;
   expose?: Exposed[] | null | undefined;
+  desktop?: { width: number; height: number } | null | undefined;
+  gatewayUrl?: string | null | undefined;
 }
 
 export interface NewEnvironment {
@@ -31,22 +50,28 @@ export interface NewEnvironment {
   tenantId: string;
   taskId: string;
   vmId: string;
-  hostId: string;
+  /** Null: it waits for one, for `queueTimeoutMs`. */
+  hostId: string | null;
+  placement: RawBuilder<PlacementReport>;
+  queueTimeoutMs?: number;
   spec: EnvironmentSpec;
   effective: EffectiveSpec;
   env: Record<string, string>;
+  labels: Record<string, string>;
   lifetime: Lifetime;
   interior: Interior;
   seed: { snapshotId: string; fallback: 'disk' | undefined } | undefined;
   runId: string | undefined;
-  leaseOwner: string;
-  leaseMs: number;
+  /** The API key that asks for it. */
+  keyId: string | undefined;
+  /** Of whoever drives its start, or waits with it. */
+  lease?: { owner: string; ms: number };
 }
 
 /** Inserts it as `provisioning`. A unique violation of `environments_live_id`: the id is taken by a live one. */
 export async function insertEnvironment(tx: Tx, sealer: Sealer, environment: NewEnvironment): Promise<EnvironmentRow> {
-  const { effective, uid = randomUUID() } = environment;
-  const { startup, healthcheck, expose, manifest, secrets } = environment.interior;
+  const { effective, queueTimeoutMs, lease, uid = randomUUID() } = environment;
+  const { startup, healthcheck, expose, desktop, gatewayUrl } = environment.interior;
   const row = await tx
     .insertInto('environments')
     .values({
@@ -63,18 +88,24 @@ export async function insertEnvironment(tx: Tx, sealer: Sealer, environment: New
       ram_mb: effective.ram_mb,
       storage_gb: effective.storage_gb,
       env: jsonb(sealEnv(sealer, environment.env, uid)),
+      labels: jsonb(environment.labels),
       ...environment.lifetime,
       ...(startup ? { startup: jsonb(sealStartup(sealer, startup, uid)) } : {}),
       ...(healthcheck ? { healthcheck: jsonb(healthcheck) } : {}),
       ...(expose ? { expose: jsonb(expose) } : {}),
-      ...(manifest ? { manifest: jsonb(sealManifest(sealer, manifest, uid)) } : {}),
-      ...(secrets ? { secrets_sealed: sealSecrets(sealer, secrets, uid) } : {}),
+      ...(desktop ? { desktop: jsonb(desktop) } : {}),
+      gateway_url: gatewayUrl ?? null,
       seed_snapshot_id: environment.seed?.snapshotId ?? null,
       fallback: environment.seed?.fallback ?? null,
       run_id: environment.runId ?? null,
-      expires_at: inMs(effective.max_runtime_seconds * 1_000),
-      lease_owner: environment.leaseOwner,
-      lease_until: inMs(environment.leaseMs),
+      ...(environment.runId === undefined ? newToken(sealer, uid) : {}),
+      key_id: environment.keyId ?? null,
+      placement: environment.placement,
+      // Its lifetime begins with its place.
+      ...(queueTimeoutMs === undefined
+        ? { expires_at: inMs(effective.max_runtime_seconds * 1_000) }
+        : { queue_deadline: inMs(queueTimeoutMs) }),
+      ...(lease === undefined ? {} : { lease_owner: lease.owner, lease_until: inMs(lease.ms) }),
     })
     .returningAll()
     .executeTakeFirstOrThrow();
@@ -106,6 +137,7 @@ export async function transition(
 ): Promise<EnvironmentRow | undefined> {
   if (!canBecome(row.state, to)) throw new Error(`environment ${row.uid}: ${row.state} cannot become ${to}`);
   const { error, lease, columns = {}, restoredFrom }: Change = typeof change === 'string' ? { error: change } : change;
+  if (isMetered(row.state) && !isMetered(to)) await settleUse(tx, row);
   const changed = await tx
     .updateTable('environments')
     .set({
@@ -115,8 +147,10 @@ export async function transition(
       lease_owner: lease?.owner ?? null,
       lease_until: lease === undefined ? null : inMs(lease.ms),
       startup: null, // whatever it becomes, its start is over
+      queue_deadline: null,
+      ...(isMetered(row.state) === isMetered(to) ? {} : { metered_at: isMetered(to) ? now : null }),
       ...(error === undefined ? {} : { error }),
-      ...(isGone(to) ? { gone_at: now } : {}),
+      ...(isGone(to) ? { gone_at: now, token_hash: null, token_sealed: null } : {}),
       ...columns,
     })
     .where('uid', '=', row.uid)
@@ -138,7 +172,8 @@ async function recordState(tx: Tx, row: EnvironmentRow, restoredFrom?: string): 
     ...(row.error === null ? {} : { error: row.error }),
     ...(restoredFrom === undefined ? {} : { restored_from: restoredFrom }),
   };
-  await recordEvent(tx, { subjectKind: 'environment', subjectId: row.uid, kind: 'state', data: { ...data } });
+  const subject = { subjectKind: 'environment', subjectId: row.uid, tenantId: row.tenant_id } as const;
+  await recordEvent(tx, { ...subject, kind: 'state', data: { ...data } });
 }
 
 /** States in which somebody drives the row to another one, under its lease. */
@@ -215,18 +250,21 @@ export interface EnvironmentFilter {
   taskId?: string | undefined;
   state?: string | undefined;
   hostId?: string | undefined;
+  /** All of them. */
+  labels?: Record<string, string>;
   afterId?: string | undefined;
   limit: number;
 }
 
 /** Live ones by id, one more than `limit` when there are more. */
 export function listEnvironments(db: Queryable, filter: EnvironmentFilter): Promise<EnvironmentRow[]> {
-  const { tenantId, taskId, state, hostId, afterId, limit } = filter;
+  const { tenantId, taskId, state, hostId, labels = {}, afterId, limit } = filter;
   let query = db.selectFrom('environments').selectAll().where('tenant_id', '=', tenantId).where(live);
   // A task's id is given back when its environment begins to go.
   if (taskId !== undefined) query = query.where('task_id', '=', taskId).where('state', '!=', 'destroying');
   if (state !== undefined) query = query.where(sql<string>`state`, '=', state);
   if (hostId !== undefined) query = query.where('host_id', '=', hostId);
+  if (Object.keys(labels).length > 0) query = query.where(sql<boolean>`labels @> ${jsonb(labels)}`);
   if (afterId !== undefined) query = query.where('id', '>', afterId);
   return query
     .orderBy('id')

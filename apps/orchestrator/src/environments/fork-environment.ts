@@ -11,10 +11,14 @@ import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
 import { lockHosts } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
+import { lockLimits } from '../quotas/quota-store.ts';
+import type { RateStanding } from '../quotas/quotas.ts';
+import { overReservation, requireNotOver } from '../quotas/take-quota.ts';
 import { specOf } from '../snapshots/snapshot.ts';
 import { openSnapshotEnv } from '../snapshots/snapshot-secrets.ts';
 import type { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { lockSnapshot } from '../snapshots/snapshot-store.ts';
+import { acceptAdmission } from './accept-admission.ts';
 import { rejectionError } from './admission.ts';
 import { isGone, toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
@@ -30,11 +34,15 @@ const LOOK_AGAIN_MS = 250;
 
 export interface ForkRequest {
   tenantId: string;
+  /** The API key that asks for it. */
+  keyId?: string | undefined;
   id: string;
   request: ForkEnvironment;
   idempotent: IdempotentRequest | undefined;
   /** Of the client: without a key nobody could find what goes on after it left. */
   signal: AbortSignal;
+  /** Hears how the rate of creates stands, where there is a limit. */
+  onCreateRate?: ((rate: RateStanding) => void) | undefined;
 }
 
 export interface Forked {
@@ -98,11 +106,12 @@ function answerOf({ count }: ForkEnvironment, snapshotId: string, running: Envir
 function admitForks(
   context: EnvironmentContext,
   { environments, snapshots }: { environments: EnvironmentService; snapshots: SnapshotService },
-  { tenantId, id, request, idempotent }: ForkRequest,
+  { tenantId, keyId, id, request, idempotent, onCreateRate }: ForkRequest,
 ): Promise<AdmittedForks | undefined> {
   const uids = Array.from({ length: request.count ?? 1 }, () => randomUUID());
   return context.db.transaction(async (tx) => {
     if (idempotent !== undefined && !(await claimKey(tx, idempotent, uids.join(',')))) return undefined;
+    await lockLimits(tx, tenantId);
     await lockHosts(tx);
     const source = await environmentById(tx, tenantId, id);
     if (source === undefined) throw new AppError('not_found', `vm ${id} not found`);
@@ -110,17 +119,22 @@ function admitForks(
     const snapshot = isFresh
       ? await freshSnapshot(tx, snapshots, source, request)
       : await reusedSnapshot(tx, source, request.reuse_snapshot_id ?? '');
+    const wish = { tenantId, spec: specOf(source) };
+    const { spec } = await acceptAdmission(tx, wish, { count: uids.length, told: onCreateRate });
+    await requireRoomInQuota(tx, source, uids.length);
     const admitted: EnvironmentRow[] = [];
     for (const uid of uids) {
       const { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep } = source;
       const admission = await environments.admit(tx, {
         uid,
         tenantId,
+        keyId,
         taskId: `fork-${randomBytes(16).toString('hex')}`,
-        spec: specOf(source),
+        spec,
         env: isFresh ? openEnv(context.sealer, source) : openSnapshotEnv(context.sealer, snapshot),
+        labels: source.labels,
         lifetime: { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep },
-        interior: { healthcheck: source.healthcheck, expose: source.expose },
+        interior: { healthcheck: source.healthcheck, expose: source.expose, desktop: source.desktop },
         seed: seedFrom(snapshot),
       });
       if (admission.kind !== 'admitted') throw withCount(rejectionError(admission), uids.length, admitted.length);
@@ -128,6 +142,13 @@ function admitForks(
     }
     return { snapshot, isFresh, environments: admitted };
   });
+}
+
+/** All of them, or none. */
+async function requireRoomInQuota(tx: Tx, source: EnvironmentRow, count: number): Promise<void> {
+  const { tenant_id: tenantId, cpus, ram_mb, storage_gb } = source;
+  const wanted = { environments: count, cpus: count * cpus, ram_mb: count * ram_mb, storage_gb: count * storage_gb };
+  requireNotOver(await overReservation(tx, tenantId, wanted), tenantId);
 }
 
 function freshSnapshot(

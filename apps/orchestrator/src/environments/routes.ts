@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
 import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
 import { cutPage, decodeCursor, labelQuery, pageQuery, parseLabels, queryText } from '../http/pages.ts';
+import { setRateLimit } from '../http/rate-limit-headers.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { type ActionParts, registerActionRoutes } from './action-routes.ts';
 import type { EnvironmentEvents } from './environment-events.ts';
@@ -50,8 +51,17 @@ export function registerEnvironmentRoutes(app: App, parts: EnvironmentParts): vo
 
   app.post(
     '/v1/environments',
-    { config: write, bodyLimit: LARGE_BODY_LIMIT_BYTES, schema: { body: CreateEnvironment } },
+    {
+      config: write,
+      bodyLimit: LARGE_BODY_LIMIT_BYTES,
+      schema: { body: CreateEnvironment },
+      attachValidation: true,
+      errorHandler: async (error, request) => {
+        throw await environments.firstProblem(error, request.body);
+      },
+    },
     async (request, reply) => {
+      if (request.validationError !== undefined) throw request.validationError;
       const { tenantId, keyId } = request.caller;
       const { environment, replayed } = await environments.create({
         tenantId,
@@ -59,6 +69,8 @@ export function registerEnvironmentRoutes(app: App, parts: EnvironmentParts): vo
         request: request.body,
         idempotent: idempotentRequest(request.headers, { tenantId, route: CREATE_ROUTE, body: request.body }),
         signal: clientSignal(reply),
+        stopping: app.closing,
+        onCreateRate: (rate) => setRateLimit(reply, rate),
       });
       if (replayed) reply.header('Idempotency-Replayed', 'true');
       return reply.code(request.body.wait === false ? 202 : 201).send(environment);
@@ -67,6 +79,10 @@ export function registerEnvironmentRoutes(app: App, parts: EnvironmentParts): vo
 
   app.get('/v1/environments/:id', { config: read, schema: { params } }, async (request) =>
     environments.view(await environments.find(request.caller.tenantId, request.params.id)),
+  );
+
+  app.get('/v1/environments/:id/placement', { config: read, schema: { params } }, async (request) =>
+    environments.placement(request.caller.tenantId, request.params.id),
   );
 
   app.patch('/v1/environments/:id', { config: write, schema: { params, body: UpdateEnvironment } }, async (request) => {
