@@ -124,8 +124,6 @@ export interface EnvironmentsTable {
   placement: Json<PlacementReport> | null;
   token_hash: Uint8Array | null;
   token_sealed: string | null;
-  secrets_sealed: string | null;
-  manifest: Json<SealedJson<object>> | null;
   desktop: Json<{ width: number; height: number }> | null;
   gateway_url: string | null;
   key_id: string | null;
@@ -143,6 +141,9 @@ export interface StartupContent {
   /** Path to base64. */
   files?: Record<string, string>;
   script?: string;
+  /** Its JSON, as it came. */
+  manifest?: string;
+  secrets?: Record<string, string>;
 }
 
 export interface Exposed {

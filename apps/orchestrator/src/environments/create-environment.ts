@@ -13,7 +13,7 @@ import { hostById } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import { type Admission, isConflictWithDying, rejectionError } from './admission.ts';
-import { checkSpec, isGone, refuseUnsupported, toEnvironment } from './environment.ts';
+import { checkSpec, isGone, toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, type Lifetime } from './environment-store.ts';
@@ -45,7 +45,6 @@ export async function createEnvironment(
   service: EnvironmentService,
   { tenantId, request, idempotent, signal }: Creation,
 ): Promise<Created> {
-  refuseUnsupported(request);
   checkSpec(request.spec ?? {});
   checkStartup(request);
   if (idempotent !== undefined) return createOnce(context, service, { tenantId, request }, idempotent);

@@ -26,15 +26,3 @@ export function openStartup(sealer: Sealer, startup: Startup, uid: string): Plan
   if (content === undefined) return rest;
   return { ...rest, ...openJson(sealer, content, sealedAt('environments.startup', uid)) };
 }
-
-export const sealManifest = (sealer: Sealer, manifest: object, uid: string): SealedJson<object> =>
-  sealJson(sealer, manifest, sealedAt('environments.manifest', uid));
-
-export const openManifest = (sealer: Sealer, manifest: SealedJson<object>, uid: string): object =>
-  openJson(sealer, manifest, sealedAt('environments.manifest', uid));
-
-export const sealSecrets = (sealer: Sealer, secrets: Variables, uid: string): string =>
-  sealer.seal(JSON.stringify(secrets), sealedAt('environments.secrets_sealed', uid));
-
-export const openSecrets = (sealer: Sealer, sealed: string, uid: string): Variables =>
-  JSON.parse(sealer.open(sealed, sealedAt('environments.secrets_sealed', uid))) as Variables; // what sealSecrets was given

@@ -13,6 +13,7 @@ import type { Sealer } from '../secrets/sealer.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { environmentByUid } from './environment-store.ts';
 import { newToken } from './new-token.ts';
+import type { GuestFile } from './own-files.ts';
 import { notRunning } from './pause-environment.ts';
 
 export const TOKEN_FILE = '/fuse/auth-token';
@@ -25,15 +26,16 @@ export function tokenFile(sealer: Sealer, { uid, token_sealed }: Pick<Environmen
 }
 
 /**
- * Into the guest of `row`, whose VM runs. A guest that will not have it there goes without: its disk is its own. Rejects when its host cannot be reached.
+ * Into the guest of `row`, whose VM runs, in one go with what is to be `beside` it. A guest that will not have it there goes without: its disk is its own. Rejects when its host cannot be reached.
  */
 export async function putToken(
   context: EnvironmentContext,
   row: EnvironmentRow,
   signal: AbortSignal | undefined,
+  beside: readonly GuestFile[] = [],
 ): Promise<void> {
   try {
-    await writeToken(context, row, signal);
+    await writeToken(context, row, signal, beside);
   } catch (error) {
     if (signal?.aborted || !(error instanceof AppError) || isHostUnreachable(error) || error.code === 'vm_lost')
       throw error;
@@ -45,11 +47,13 @@ async function writeToken(
   context: EnvironmentContext,
   row: EnvironmentRow,
   signal: AbortSignal | undefined,
+  beside: readonly GuestFile[] = [],
 ): Promise<void> {
   const file = tokenFile(context.sealer, row);
-  if (file === undefined) return;
+  const files = [...beside, ...(file === undefined ? [] : [file])];
+  if (files.length === 0) return;
   const client = await context.hosts.client(row.host_id);
-  await persistently(context.hostRetryMs, () => client.putFiles(row.vm_id, { files: [file] }, signal), signal);
+  await persistently(context.hostRetryMs, () => client.putFiles(row.vm_id, { files }, signal), signal);
 }
 
 /** Resolves once the guest has the new one. 409 when it does not run; when its host cannot be reached the old one is refused all the same. */

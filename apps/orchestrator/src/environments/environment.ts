@@ -3,8 +3,6 @@
  * States and transitions are contract's `environmentTransitions`.
  */
 import {
-  AppError,
-  type CreateEnvironment,
   DEFAULT_IMAGE,
   DEFAULT_MAX_RUNTIME_SECONDS,
   DEFAULT_SHAPE,
@@ -71,24 +69,6 @@ export function checkSpec(spec: EnvironmentSpec): void {
       throw invalidField('spec.gpu_profile', `a "${spec.gpu_kind}" has no MIG profiles`);
   }
   effectiveSpec(spec);
-}
-
-/** Parts of the API that this version does not have yet: refused by name, never ignored. */
-const UNSUPPORTED = ['manifest_inline', 'secrets'] as const satisfies readonly (keyof CreateEnvironment)[];
-
-export function refuseUnsupported(request: CreateEnvironment): void {
-  for (const field of UNSUPPORTED)
-    if (!isEmpty(request[field]))
-      throw new AppError('unimplemented', `${field}: not supported by this version`, {
-        details: { field },
-        hint: `Leave "${field}" out.`,
-      });
-}
-
-/** Clients send empty values for what they do not use. */
-function isEmpty(value: unknown): boolean {
-  if (value === undefined || value === null || value === '' || value === 0) return true;
-  return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
 /** Zero and empty fields are left out; the shape and image are those that it really has. In the schema's order, whatever order the row keeps. */

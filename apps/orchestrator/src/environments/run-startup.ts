@@ -7,8 +7,11 @@ import type { GuestExecExit, HostExec, StartExec } from '@fuse/host-protocol';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { type HostClient, MAX_WAIT_MS } from '../hosts/host-client.ts';
 import { persistently } from '../hosts/host-retries.ts';
+import { redacting } from '../secrets/redaction.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { openStartup, type PlannedStartup } from './environment-secrets.ts';
+import { putToken } from './environment-token.ts';
+import { confidedFiles, type GuestFile, ownFiles } from './own-files.ts';
 
 const MAX_LOG_BYTES = 8 * 1_048_576;
 /** On top of the script's own timeout, which the guest keeps: then the guest does not answer as it should. */
@@ -32,15 +35,20 @@ export async function runStartup(
   row: EnvironmentRow,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  const { healthcheck } = row;
   const startup = row.startup === null ? null : openStartup(context.sealer, row.startup, row.uid);
-  if (startup === null && healthcheck === null) return;
-  const furnishing = { context, client: await context.hosts.client(row.host_id), row, signal };
-  if (startup !== null) {
-    const begun = startup.script === undefined ? undefined : await findScript(furnishing);
-    if (begun === undefined) await putFiles(furnishing, startup);
-    if (startup.script !== undefined) await runScript(furnishing, startup, startup.script);
-  }
+  await redacting(startup?.secrets ?? {}, async () => {
+    const client = await context.hosts.client(row.host_id);
+    await furnish({ context, client, row, signal }, startup);
+  });
+}
+
+async function furnish(furnishing: Furnishing, startup: PlannedStartup | null): Promise<void> {
+  const { context, row, signal } = furnishing;
+  const { healthcheck } = row;
+  const begun = startup?.script === undefined ? undefined : await findScript(furnishing);
+  await putToken(context, row, signal, begun === undefined ? ownFiles(row) : []);
+  if (startup !== null && begun === undefined) await putFiles(furnishing, startup);
+  if (startup?.script !== undefined) await runScript(furnishing, startup, startup.script);
   if (healthcheck !== null)
     await ask(furnishing, (client) => client.putHealthcheck(row.vm_id, healthcheck, furnishing.signal));
 }
@@ -61,15 +69,20 @@ async function findScript(furnishing: Furnishing): Promise<HostExec | undefined>
 /** What the guest cannot write there is the client's mistake. */
 const CLIENT_CODES: ReadonlySet<string> = new Set(['invalid_argument', 'not_found', 'conflict']);
 
-async function putFiles(furnishing: Furnishing, { files = {} }: PlannedStartup): Promise<void> {
+async function putFiles(furnishing: Furnishing, startup: PlannedStartup): Promise<void> {
+  const given = Object.entries(startup.files ?? {}).map(([path, content_base64]) => ({ path, content_base64 }));
+  await putAs('files', furnishing, given);
+  await putAs('secrets', furnishing, confidedFiles(startup));
+}
+
+async function putAs(field: string, furnishing: Furnishing, files: GuestFile[]): Promise<void> {
   const { row, signal } = furnishing;
-  const body = { files: Object.entries(files).map(([path, content_base64]) => ({ path, content_base64 })) };
-  if (body.files.length === 0) return;
+  if (files.length === 0) return;
   try {
-    await ask(furnishing, (client) => client.putFiles(row.vm_id, body, signal));
+    await ask(furnishing, (client) => client.putFiles(row.vm_id, { files }, signal));
   } catch (error) {
     if (!(error instanceof AppError) || !CLIENT_CODES.has(error.code)) throw error;
-    throw invalidField('files', error.message);
+    throw invalidField(field, error.message);
   }
 }
 

@@ -10,6 +10,8 @@ import {
   STARTUP_MAX_WAITED_SECONDS,
 } from '@fuse/contract';
 import type { PlannedStartup } from './environment-secrets.ts';
+import { confidedOf } from './manifest.ts';
+import { isStandardBase64 } from './standard-base64.ts';
 
 /** What a kernel takes as one argument, its final NUL not counted. */
 const MAX_SCRIPT_BYTES = 131_071;
@@ -17,12 +19,12 @@ const MAX_SCRIPT_BYTES = 131_071;
 const MAX_FILES = 2_000;
 /** Ours, in the guest. */
 const RESERVED_DIRECTORY = '/fuse';
-const STANDARD_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 const MAX_SHOWN_PATH = 200;
 
 /** First failure wins, in the API's order. */
 export function checkStartup(request: CreateEnvironment): void {
   checkFiles(request.files ?? {});
+  confidedOf(request);
   const script = request.startup_script ?? '';
   if (script.includes('\0')) throw invalidField('startup_script', 'must not hold NUL');
   if (Buffer.byteLength(script) > MAX_SCRIPT_BYTES)
@@ -50,7 +52,7 @@ function checkFiles(files: Record<string, string>): void {
     const content = files[path] ?? '';
     const problem = problemOfPath(path);
     if (problem !== undefined) throw invalidField(fieldOf(path), problem);
-    if (!STANDARD_BASE64.test(content)) throw invalidField(fieldOf(path), 'must be standard base64 with padding');
+    if (!isStandardBase64(content)) throw invalidField(fieldOf(path), 'must be standard base64 with padding');
     bytes += Buffer.byteLength(content, 'base64');
   }
   if (paths.length > MAX_FILES) throw invalidField('files', `at most ${MAX_FILES} files`);
@@ -79,8 +81,10 @@ export function startupOf(request: CreateEnvironment): PlannedStartup | null {
   const { files = {}, startup_script: script = '', startup_script_timeout_seconds } = request;
   const waited = request.wait !== false;
   const hasFiles = Object.keys(files).length > 0;
-  if (waited && !hasFiles && script === '') return null;
+  const confided = confidedOf(request);
+  if (waited && !hasFiles && script === '' && confided === undefined) return null;
   return {
+    ...confided,
     ...(hasFiles ? { files } : {}),
     ...(script === '' ? {} : { script }),
     timeout_seconds: startup_script_timeout_seconds || STARTUP_DEFAULT_TIMEOUT_SECONDS,

@@ -75,9 +75,6 @@ alter table environments
   -- Of the credential that the guest has: its sha256, and itself sealed.
   add column token_hash bytea,
   add column token_sealed text,
-  -- {name: value}, sealed.
-  add column secrets_sealed text,
-  add column manifest jsonb,
   add column desktop jsonb,
   add column gateway_url text,
   -- Of the API key that made it.
