@@ -17,6 +17,9 @@ import { EnvironmentService } from './environments/environment-service.ts';
 import { forkEnvironment } from './environments/fork-environment.ts';
 import { registerEnvironmentRoutes } from './environments/routes.ts';
 import { EventHub } from './events/events.ts';
+import { FleetEvents } from './events/fleet-events.ts';
+import { FleetFeed } from './events/fleet-feed.ts';
+import { registerEventRoutes } from './events/routes.ts';
 import { answerExec } from './execs/answer-exec.ts';
 import { ArchiveCollector } from './execs/archive-collector.ts';
 import { registerConnectRoutes } from './execs/connect-routes.ts';
@@ -28,6 +31,7 @@ import { GuestFileService } from './guest-files/guest-file-service.ts';
 import { registerGuestFileRoutes } from './guest-files/routes.ts';
 import { HostDirectory } from './hosts/host-directory.ts';
 import { HostJoining } from './hosts/host-joining.ts';
+import { installHostMetrics } from './hosts/host-metrics.ts';
 import { HostService } from './hosts/host-service.ts';
 import { registerHostRoutes } from './hosts/routes.ts';
 import { Callers } from './http/callers.ts';
@@ -35,10 +39,12 @@ import { AllowList } from './http/cidr.ts';
 import { type App, createHttpServer } from './http/http-server.ts';
 import { createMetrics } from './http/metrics.ts';
 import { registerOperationalRoutes } from './http/operational-routes.ts';
+import { RateLimiter } from './http/rate-limit.ts';
 import type { ListedRoute } from './http/route-list.ts';
 import type { UpgradeRoute } from './http/upgrade-route.ts';
 import { registerImageRoutes } from './images/routes.ts';
 import { registerOpenApiRoutes } from './openapi/routes.ts';
+import { QueueServer } from './queue/queue-server.ts';
 import { LeaderLease } from './reconciling/leader-lease.ts';
 import { Reconciler } from './reconciling/reconciler.ts';
 import { Collector } from './runs/collector.ts';
@@ -46,6 +52,7 @@ import type { DriveContext } from './runs/driving/drive.ts';
 import { registerRunRoutes } from './runs/routes.ts';
 import { RunService } from './runs/run-service.ts';
 import { RunWorker } from './runs/run-worker.ts';
+import { Wakeup } from './runs/wakeup.ts';
 import { createSealer } from './secrets/aes-sealer.ts';
 import { registerSessionRoutes } from './sessions/routes.ts';
 import { SessionService } from './sessions/session-service.ts';
@@ -59,6 +66,9 @@ import { registerTerminalRoutes } from './terminals/routes.ts';
 import { registerTicketRoutes } from './tickets/routes.ts';
 import { Tickets } from './tickets/tickets.ts';
 import { registerTunnelRoutes } from './tunnels/routes.ts';
+import { METER_EVERY_MS, Meter } from './usage/meter.ts';
+import { registerUsageRoutes } from './usage/routes.ts';
+import { UsageService } from './usage/usage-service.ts';
 
 const HOST_RETRY_MS = 10_000;
 
@@ -141,6 +151,15 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         sweepEveryMs: config.runs.sweepEveryMs,
       }),
     );
+    const meter = disposables.add(
+      'meter',
+      new Meter({
+        db,
+        log,
+        lease: new LeaderLease(db, { name: 'meter', owner, ms: 2 * METER_EVERY_MS }),
+        intervalMs: METER_EVERY_MS,
+      }),
+    );
     const archiveCollector = disposables.add(
       'archive collector',
       new ArchiveCollector({
@@ -173,9 +192,23 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         config: config.exports,
       }),
     );
+    const wakeup = new Wakeup();
     const worker = disposables.add(
       'run worker',
-      new RunWorker({ ...config.runs, db, sealer, environments, log, checkpoint: deps.checkpoint ?? (async () => {}) }),
+      new RunWorker({
+        ...config.runs,
+        queue: wakeup,
+        db,
+        sealer,
+        environments,
+        objectStore,
+        log,
+        checkpoint: deps.checkpoint ?? (async () => {}),
+      }),
+    );
+    const queueServer = disposables.add(
+      'queue server',
+      new QueueServer({ context: environmentContext, environments, worker, wakeup, retentionMs }),
     );
     // Before the worker, which waits for the starts of its runs.
     disposables.add('environments', environments);
@@ -185,6 +218,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });
     const tickets = new Tickets(db);
     const metrics = createMetrics();
+    installHostMetrics(metrics.registry, db);
     const { masterToken } = config;
     const credentials = disposables.add('credentials', await Credentials.open(db, { log, masterToken }));
     const isOpen = masterToken === undefined && (config.database === 'memory' || !('url' in config.database));
@@ -192,6 +226,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       version: config.version,
       authenticator: new Callers({ masterToken, isOpen, credentials, publicUrl: config.publicUrl }),
       allowList: config.allowedCidrs.length === 0 ? undefined : new AllowList(config.allowedCidrs),
+      rateLimiter: config.rateLimit && new RateLimiter(config.rateLimit, systemClock),
       tls: config.tls,
       log,
       metrics,
@@ -205,11 +240,14 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           },
         });
         registerOpenApiRoutes(app);
+        const feed = new FleetFeed(db, hub, log);
+        registerEventRoutes(app, new FleetEvents(db, feed, config.reconciling.keepGoneMs));
         registerSessionRoutes(app, {
           sessions: masterToken === undefined ? undefined : new SessionService(db, credentials, masterToken),
           secureCookies: config.secureCookies,
           publicUrl: config.publicUrl,
         });
+        registerUsageRoutes(app, new UsageService(db));
         registerTenantRoutes(app, new TenantService(db, credentials));
         registerApiKeyRoutes(app, new ApiKeyService(db, credentials));
         registerHostRoutes(app, hosts, new HostJoining({ db, sealer, hosts, clusterTag: cluster.tag }));
@@ -218,6 +256,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           environments,
           events: new EnvironmentEvents(db, hub, environments),
           fork: (request) => forkEnvironment(environmentContext, { environments, snapshots }, request),
+          refreshCredentials: () => credentials.refresh(),
           exec: (reply, ref, request) => answerExec(execs, reply, ref, request),
         });
         registerComputerRoutes(app, environments);
@@ -249,10 +288,12 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     listensAt = new URL(url).host;
     reconciler.start();
     collector.start();
+    meter.start();
     archiveCollector.start();
     chunkCollector.start();
     await exporter.start();
     await worker.start();
+    await queueServer.start();
     if (isOpen) log.warn('no ORCH_AUTH_TOKEN: every caller is the master');
     else if (masterToken === undefined)
       log.warn('no ORCH_AUTH_TOKEN: only API keys are taken, and nobody is the master');

@@ -9,6 +9,7 @@ import type {
   ExportState,
   Health,
   Healthcheck,
+  HostCapacity,
   PlacementReport,
   Quotas,
   RunErrorCode,
@@ -37,6 +38,7 @@ export interface ClusterTable {
   /** In clear: of a cluster that was made before it was sealed. */
   url_signing_key: Uint8Array | null;
   url_signing_key_sealed: string | null;
+  stored_metered_at: Instant;
   created_at: Instant;
 }
 
@@ -165,6 +167,7 @@ export interface TenantsTable {
   label: string | null;
   quotas: Json<Quotas>;
   disabled_at: NullableInstant;
+  queue_served_at: NullableInstant;
   created_at: Instant;
   updated_at: Instant;
 }

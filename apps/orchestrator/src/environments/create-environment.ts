@@ -1,31 +1,42 @@
 /**
- * `POST /v1/environments`: checked, admitted, started; running when it resolves, or, with `wait: false`, provisioning and on its way.
+ * `POST /v1/environments`: checked, admitted, started; running when it resolves, or, with `wait: false`, provisioning and on its way. When there is no room
+ * and it may wait (`queue_timeout_seconds`), the row is queued: whoever serves the queue finds it a place, and the request waits with it.
  * With an Idempotency-Key there is one environment however often it is asked for: the key is claimed in the transaction that admits, everybody
  * else waits for the same start and gets the same answer. A start that failed leaves the key free, unless nobody waited for it: then what became of
  * it is the answer.
  */
 
 import { randomUUID } from 'node:crypto';
-import { type CreateEnvironment, DEFAULT_IMAGE, Environment } from '@fuse/contract';
+import { AppError, type CreateEnvironment, DEFAULT_IMAGE, Environment } from '@fuse/contract';
 import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow, Exposed } from '../db/schema.ts';
 import { hostById } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
-import { type Admission, isConflictWithDying, rejectionError } from './admission.ts';
+import { lockLimits } from '../quotas/quota-store.ts';
+import type { RateStanding } from '../quotas/quotas.ts';
+import { acceptAdmission } from './accept-admission.ts';
+import { type Admission, enqueue, isConflictWithDying, rejectionError } from './admission.ts';
 import { checkSpec, isGone, toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import type { EnvironmentService } from './environment-service.ts';
-import { environmentById, type Lifetime } from './environment-store.ts';
+import { environmentById, lifetimeOf } from './environment-store.ts';
+import { awaitPlace } from './queueing/await-place.ts';
 import { seeded } from './seed.ts';
 import { checkStartup, startupOf } from './startup.ts';
 
 export interface Creation {
   tenantId: string;
+  /** The API key that asks for it. */
+  keyId?: string | undefined;
   request: CreateEnvironment;
   idempotent: IdempotentRequest | undefined;
-  /** Of the client: without a key nobody could find what goes on after it left, so the start is given up. */
+  /** Of the client: without a key nobody could find what goes on after it left, so the start, or the place in the queue, is given up. */
   signal: AbortSignal;
+  /** This process stops: what waits for room waits on without the request. */
+  stopping?: AbortSignal | undefined;
+  /** Hears how the rate of creates stands, where there is a limit. */
+  onCreateRate?: ((rate: RateStanding) => void) | undefined;
 }
 
 export interface Created {
@@ -43,30 +54,50 @@ type Plan = (tx: Tx) => Promise<Admission>;
 export async function createEnvironment(
   context: EnvironmentContext,
   service: EnvironmentService,
-  { tenantId, request, idempotent, signal }: Creation,
+  creation: Creation,
 ): Promise<Created> {
+  const { request, idempotent } = creation;
   checkSpec(request.spec ?? {});
   checkStartup(request);
-  if (idempotent !== undefined) return createOnce(context, service, { tenantId, request }, idempotent);
+  if (idempotent !== undefined) return createOnce(context, service, creation, idempotent);
   await requirePlace(context, service, request);
-  const admitted = await admitForNow(context, service, planOf(context, tenantId, request));
-  if (request.wait === false) service.startUnwaited(admitted.uid);
-  const row = request.wait === false ? admitted : await service.start(admitted.uid, { signal });
+  const admitted = await admitOrQueue(context, service, planOf(context, creation), request);
+  if (request.wait === false) startLater(service, admitted);
+  const row = request.wait === false ? admitted : await startNow(context, service, admitted, creation);
   return { environment: toEnvironment(row, context.publicAddress()), replayed: false };
 }
 
-function planOf({ sealer }: EnvironmentContext, tenantId: string, request: CreateEnvironment, uid?: string): Plan {
+function planOf(
+  { sealer }: EnvironmentContext,
+  { tenantId, keyId, request, onCreateRate }: Omit<Creation, 'idempotent' | 'signal'>,
+  uid?: string,
+): Plan {
   const { seed_snapshot_id } = request;
-  return async (tx) => ({
-    tenantId,
-    taskId: request.task_id,
-    spec: request.spec ?? {},
-    env: request.env ?? {},
-    lifetime: lifetimeOf(request),
-    interior: { startup: startupOf(request), healthcheck: request.healthcheck, expose: request.expose?.map(toExposed) },
-    ...(seed_snapshot_id ? await seeded(tx, sealer, tenantId, { ...request, seed_snapshot_id }) : {}),
-    ...(uid === undefined ? {} : { uid }),
-  });
+  return async (tx) => {
+    await lockLimits(tx, tenantId); // before hosts
+    return acceptAdmission(tx, await wishOf(tx), { told: onCreateRate });
+  };
+
+  async function wishOf(tx: Tx): Promise<Admission> {
+    return {
+      tenantId,
+      taskId: request.task_id,
+      spec: request.spec ?? {},
+      env: request.env ?? {},
+      labels: request.labels,
+      keyId,
+      lifetime: lifetimeOf(request),
+      interior: {
+        startup: startupOf(request),
+        healthcheck: request.healthcheck,
+        expose: request.expose?.map(toExposed),
+        desktop: request.desktop,
+        gatewayUrl: request.gateway_url || null,
+      },
+      ...(seed_snapshot_id ? await seeded(tx, sealer, tenantId, { ...request, seed_snapshot_id }) : {}),
+      ...(uid === undefined ? {} : { uid }),
+    };
+  }
 }
 
 const toExposed = ({ port, as }: { port: number; as?: string | undefined }): Exposed => ({
@@ -74,49 +105,64 @@ const toExposed = ({ port, as }: { port: number; as?: string | undefined }): Exp
   ...(as === undefined ? {} : { as }),
 });
 
-/** The columns of what was given. */
-function lifetimeOf(request: CreateEnvironment): Lifetime {
-  const { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep } = request;
-  return {
-    ...(idle_action === undefined ? {} : { idle_action }),
-    ...(auto_resume === undefined ? {} : { auto_resume }),
-    ...(checkpoint_interval_seconds === undefined ? {} : { checkpoint_interval_seconds }),
-    ...(checkpoint_keep === undefined ? {} : { checkpoint_keep }),
-  };
-}
-
 async function requirePlace(
   context: EnvironmentContext,
   service: EnvironmentService,
-  { spec = {}, seed_snapshot_id }: CreateEnvironment,
+  { spec = {}, seed_snapshot_id, queue_timeout_seconds = 0 }: CreateEnvironment,
 ): Promise<void> {
   const hostId = spec.host_id || undefined;
   if (hostId !== undefined && (await hostById(context.db.query, hostId)) === undefined)
     throw rejectionError({
       kind: 'no_such_host',
       message: `spec.host_id: host "${hostId}" is not registered`,
-      reasons: [],
+      hosts: [],
     });
-  if (!seed_snapshot_id) await service.requireImage(spec.image || DEFAULT_IMAGE, 'spec.image');
+  if (seed_snapshot_id) return;
+  try {
+    await service.requireImage(spec.image || DEFAULT_IMAGE, 'spec.image');
+  } catch (error) {
+    const waits = queue_timeout_seconds > 0 && error instanceof AppError && error.details?.reason === 'no_room';
+    if (!waits) throw error; // without any host nobody knows what images there will be
+  }
 }
 
-/** Admits or refuses; waits only for the task's own former environment to be gone. */
-async function admitForNow(
+/** Of one that waits for room, whoever serves the queue begins the start. */
+function startLater(service: EnvironmentService, row: EnvironmentRow): void {
+  if (row.queue_deadline === null) service.startUnwaited(row.uid);
+}
+
+async function startNow(
+  context: EnvironmentContext,
+  service: EnvironmentService,
+  row: EnvironmentRow,
+  { signal, stopping = NEVER }: Partial<Pick<Creation, 'signal' | 'stopping'>>,
+): Promise<EnvironmentRow> {
+  if (row.queue_deadline !== null) await awaitPlace(context, row.uid, { signal, stopping });
+  return service.start(row.uid, { signal });
+}
+
+const NEVER = new AbortController().signal;
+
+/** Admits, lets it wait for room if it may, or refuses; itself it waits only for the task's own former environment to be gone. */
+async function admitOrQueue(
   context: EnvironmentContext,
   service: EnvironmentService,
   plan: Plan,
+  { queue_timeout_seconds: timeoutSeconds = 0, wait }: CreateEnvironment,
   first: (tx: Tx) => Promise<void> = async () => {},
 ): Promise<EnvironmentRow> {
   for (let waits = 0; ; waits += 1) {
     let wanted: Admission | undefined;
     try {
-      const admitted = await context.db.transaction(async (tx) => {
+      return await context.db.transaction(async (tx) => {
         await first(tx);
         wanted = await plan(tx);
-        return service.admit(tx, wanted);
+        const refused = await service.admit(tx, wanted);
+        if (refused.kind === 'admitted') return refused.environment;
+        const mayWait = timeoutSeconds > 0 && (refused.kind === 'no_room' || refused.kind === 'over_quota');
+        if (!mayWait) throw rejectionError(refused);
+        return enqueue(context, tx, wanted, { refused, timeoutSeconds, isAwaited: wait !== false });
       });
-      if (admitted.kind === 'admitted') return admitted.environment;
-      throw rejectionError(admitted);
     } catch (error) {
       if (wanted === undefined || !isConflictWithDying(error) || waits >= MAX_WAITS_FOR_DYING) throw error;
       const id = `${context.vmPrefix}${wanted.taskId}`;
@@ -134,23 +180,27 @@ class KeyTaken extends Error {
 async function createOnce(
   context: EnvironmentContext,
   service: EnvironmentService,
-  { tenantId, request }: Pick<Creation, 'tenantId' | 'request'>,
+  creation: Omit<Creation, 'idempotent' | 'signal'>,
   idempotent: IdempotentRequest,
 ): Promise<Created> {
+  const { request, stopping = NEVER } = creation;
   for (let tries = 1; ; tries += 1) {
-    const earlier = await replay(context, service, request, idempotent);
+    const earlier = await replay(context, service, creation, idempotent);
     if (earlier !== undefined) return { environment: earlier, replayed: true };
     await requirePlace(context, service, request);
     const uid = randomUUID();
     try {
-      const admitted = await admitForNow(context, service, planOf(context, tenantId, request, uid), async (tx) => {
+      const admitted = await admitOrQueue(context, service, planOf(context, creation, uid), request, async (tx) => {
         if (!(await claimKey(tx, idempotent, uid))) throw new KeyTaken();
       });
       if (request.wait === false) {
-        service.startUnwaited(uid);
+        startLater(service, admitted);
         return { environment: toEnvironment(admitted, context.publicAddress()), replayed: false };
       }
-      const environment = toEnvironment(await service.start(uid), context.publicAddress());
+      const environment = toEnvironment(
+        await startNow(context, service, admitted, { stopping }),
+        context.publicAddress(),
+      );
       await context.db.transaction((tx) => recordResponse(tx, idempotent, environment));
       return { environment, replayed: false };
     } catch (error) {
@@ -163,7 +213,7 @@ async function createOnce(
 async function replay(
   context: EnvironmentContext,
   service: EnvironmentService,
-  { wait }: CreateEnvironment,
+  { request: { wait }, stopping = NEVER }: Pick<Creation, 'request' | 'stopping'>,
   idempotent: IdempotentRequest,
 ): Promise<Environment | undefined> {
   const earlier = await findAnswer(context.db.query, idempotent);
@@ -172,7 +222,7 @@ async function replay(
   const row = await service.get(context.db.query, earlier.resourceId);
   if (wait === false && row !== undefined) return toEnvironment(row, context.publicAddress());
   if (row !== undefined && !isGone(row.state) && row.state !== 'destroying')
-    return toEnvironment(await service.start(row.uid), context.publicAddress());
+    return toEnvironment(await startNow(context, service, row, { stopping }), context.publicAddress());
   await forgetKey(context.db.query, idempotent, earlier.resourceId);
   return undefined;
 }

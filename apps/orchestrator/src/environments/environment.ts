@@ -40,6 +40,7 @@ export function effectiveSpec(spec: EnvironmentSpec): EffectiveSpec {
     ...(given(spec.region, '') ? { region: spec.region } : {}),
     ...(given(spec.arch, '') ? { arch: normalArch(spec.arch) } : {}),
     ...(given(spec.gpus, 0) ? { gpus: spec.gpus } : {}),
+    ...(given(spec.gpu_kind, '') ? { gpu_kind: spec.gpu_kind } : {}),
     ...(given(spec.host_id, '') ? { host_id: spec.host_id } : {}),
     ...(spec.labels === undefined ? {} : { labels: spec.labels }),
   };
@@ -105,8 +106,15 @@ export function toEnvironment(row: EnvironmentRow, publicAddress: string): Envir
       : { checkpoint_interval_seconds: row.checkpoint_interval_seconds, checkpoint_keep: row.checkpoint_keep }),
     ...(Object.keys(row.labels).length === 0 ? {} : { labels: row.labels }),
     ...(row.expires_at === null ? {} : { expires_at: row.expires_at.toISOString() }),
+    ...(row.queue_deadline === null ? {} : { queued: queuedOf(row, row.queue_deadline) }),
   };
 }
+
+const queuedOf = (row: EnvironmentRow, until: Date): NonNullable<Environment['queued']> => ({
+  since: row.created_at.toISOString(),
+  until: until.toISOString(),
+  reason: row.placement?.reason ?? '',
+});
 
 /** Where the tunnels of its exposed ports are. */
 function endpointsOf({ id, expose }: EnvironmentRow, publicAddress: string): NonNullable<Environment['endpoints']> {
@@ -126,19 +134,21 @@ export interface StateEventData {
   error?: string;
   restored_from?: string;
   health?: Health;
+  step?: NonNullable<EnvironmentEvent['step']>;
 }
 
 export function toEnvironmentEvent(event: EventRow): EnvironmentEvent {
-  const { state, vm_id, url, error, restored_from, health } = event.data as unknown as StateEventData; // written as that only
+  const { state, vm_id, url, error, restored_from, health, step } = event.data as unknown as StateEventData; // written as that only
   return {
     id: eventId(event.id),
-    event: event.kind === 'health' ? 'health' : 'state',
+    event: event.kind === 'health' || event.kind === 'step' ? event.kind : 'state',
     vm_id,
     state,
     ...(url === undefined ? {} : { url }),
     ...(error === undefined ? {} : { error }),
     ...(restored_from === undefined ? {} : { restored_from }),
     ...(health === undefined ? {} : { health }),
+    ...(step === undefined ? {} : { step }),
     updated_at: event.at.toISOString(),
   };
 }

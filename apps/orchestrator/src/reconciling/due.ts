@@ -17,12 +17,13 @@ export function destroying(db: Queryable): Promise<EnvironmentRow[]> {
     .execute();
 }
 
-/** Provisioning, and whoever drove that is gone. Not those of runs: whoever takes the run over goes on with them. */
+/** Provisioning, and whoever drove that is gone. Not those of runs: whoever takes the run over goes on with them; nor those that wait for room still. */
 export function abandonedStarts(db: Queryable): Promise<EnvironmentRow[]> {
   return db
     .selectFrom('environments')
     .selectAll()
     .where('state', '=', 'provisioning')
+    .where('queue_deadline', 'is', null)
     .where(sql<boolean>`coalesce(lease_until, created_at) < now()`)
     .where(sql<boolean>`not exists (select from runs where runs.id = environments.run_id and runs.state = 'starting')`)
     .orderBy('created_at')

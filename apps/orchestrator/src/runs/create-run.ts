@@ -7,11 +7,13 @@ import type { ObjectStore } from '@fuse/object-store';
 import { newId } from '@fuse/runtime';
 import { channels, type Db, notify, type Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
-import { rejectionError } from '../environments/admission.ts';
+import { rejectionError, requirePlaceInQueue } from '../environments/admission.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, recordResponse } from '../idempotency/idempotency-store.ts';
+import type { RateStanding } from '../quotas/quotas.ts';
 import type { Sealer } from '../secrets/sealer.ts';
+import { acceptRun } from './accept-run.ts';
 import { planRun, type RunPlan } from './request.ts';
 import { admissionOf } from './run-admission.ts';
 import { dropInline, hasInline, storedRequest, storeInline } from './run-contents.ts';
@@ -36,6 +38,8 @@ export interface NewRunRequest {
   receivedAt: number;
   /** The answer to remember under the key. */
   show: (record: RunRecord) => Promise<Run>;
+  /** Hears how the rate of creates stands, where there is a limit. */
+  onCreateRate?: ((rate: RateStanding) => void) | undefined;
 }
 
 /** Undefined: another request with this key was first. */
@@ -96,9 +100,12 @@ async function admitRun(
   prepared: PreparedRun,
 ): Promise<{ record: RunRecord; environment: EnvironmentRow | undefined }> {
   const { tenantId, idempotent } = request;
-  const { plan, runId, contents } = prepared;
+  const { runId, contents } = prepared;
+  const isTimeGiven = request.body.limits?.timeout_ms !== undefined;
+  const plan = await acceptRun(tx, tenantId, prepared.plan, { isTimeGiven, told: request.onCreateRate });
   const stored = await storedRequest(tx, tenantId, plan, contents, plan.queueTimeoutMs + KEEP_FILES_EXTRA_MS);
-  const environment = await reserveRoom(context, tx, request, prepared);
+  const environment = await reserveRoom(context, tx, request, { ...prepared, plan });
+  if (environment === undefined) await requirePlaceInQueue(tx, tenantId);
   const { owner, leaseMs } = context.worker;
   const row = await insertRun(
     tx,
@@ -145,6 +152,7 @@ async function reserveRoom(
   const asking = { id: runId, tenant_id: tenantId, image, ...shape, timeout_ms: timeoutMs };
   const admission = await environments.admit(tx, admissionOf(asking));
   if (admission.kind === 'admitted') return admission.environment;
-  if (admission.kind !== 'no_room' || plan.queueTimeoutMs === 0) throw rejectionError(admission);
+  const mayWait = admission.kind === 'no_room' || admission.kind === 'over_quota';
+  if (!mayWait || plan.queueTimeoutMs === 0) throw rejectionError(admission);
   return undefined;
 }

@@ -2,7 +2,7 @@
  * Drives runs, a bounded number at a time, each by itself. Whoever admits a run drives it at once; what a process that died left behind
  * is taken over when its lease is out.
  *
- * Loops: leases are renewed (and cancellations noticed), abandoned runs are taken over, the queue is served. NOTIFY only makes them earlier.
+ * Loops: leases are renewed (and cancellations noticed), abandoned runs are taken over. NOTIFY only makes them earlier. Queued runs come from queue/.
  */
 import { newId, sleep } from '@fuse/runtime';
 import { channels } from '../db/db.ts';
@@ -10,19 +10,16 @@ import type { EnvironmentRow, RunRow } from '../db/schema.ts';
 import { ActiveRun, type HeldRun } from './driving/active-run.ts';
 import { type Drive, type DriveContext, environmentUidOf } from './driving/drive.ts';
 import { driveRun } from './driving/drive-run.ts';
-import { admitNextQueued, failOverdueQueued } from './queue-admission.ts';
 import { claimAbandonedRuns, endAllLeases, giveUpLeases, renewLeases } from './run-leases.ts';
-import { nextDeadlineInMs } from './run-queue.ts';
-import { Wakeup } from './wakeup.ts';
+import type { Wakeup } from './wakeup.ts';
 
 export interface RunWorkerOptions extends DriveContext {
   maxRuns: number;
   leaseMs: number;
+  /** Of whoever serves the queue. */
+  queue: Wakeup;
 }
 
-/** With nothing queued here, room that another process's news told of late is noticed by then. */
-const IDLE_LOOK_MS = 5_000;
-const QUEUE_LOOK_MS = 1_000;
 const STOP_MS = 10_000;
 
 export class RunWorker implements AsyncDisposable {
@@ -34,7 +31,6 @@ export class RunWorker implements AsyncDisposable {
   #reserved = 0;
   readonly #destroying = new Set<Promise<void>>();
   readonly #stopped = new AbortController();
-  readonly #queue = new Wakeup();
   readonly #subscriptions: AsyncDisposable[] = [];
   #loops: Promise<unknown> = Promise.resolve();
 
@@ -46,14 +42,10 @@ export class RunWorker implements AsyncDisposable {
   async start(): Promise<void> {
     const { db } = this.#options;
     if (db.kind === 'pglite') await endAllLeases(db.query);
-    this.#subscriptions.push(
-      await db.listen(channels.runs, (payload) => this.#onNews(payload)),
-      await db.listen(channels.capacity, () => this.#queue.wake()),
-    );
+    this.#subscriptions.push(await db.listen(channels.runs, (payload) => this.#onNews(payload)));
     this.#loops = Promise.all([
       this.#loop('renew leases', () => this.#renew(), this.leaseMs / 3),
       this.#loop('take over runs', () => this.#takeOver(), this.leaseMs / 3),
-      this.#serveQueue(),
     ]);
   }
 
@@ -66,7 +58,12 @@ export class RunWorker implements AsyncDisposable {
 
   releaseSlot(): void {
     this.#reserved -= 1;
-    this.#queue.wake();
+    this.wakeQueue();
+  }
+
+  /** As `releaseSlot`, by whoever serves the queue: waking it from there would make it look again at once, for ever. */
+  giveSlotBack(): void {
+    this.#reserved -= 1;
   }
 
   get #freeSlots(): number {
@@ -75,7 +72,7 @@ export class RunWorker implements AsyncDisposable {
 
   /** Somebody may have been queued, or there may be room. */
   wakeQueue(): void {
-    this.#queue.wake();
+    this.#options.queue.wake();
   }
 
   /** `run` was just leased to this worker, and has a slot. */
@@ -102,7 +99,7 @@ export class RunWorker implements AsyncDisposable {
     } finally {
       // One that lost the run may end when this process has taken it over again.
       if (this.#active.get(run.id)?.drive === drive) this.#active.delete(run.id);
-      this.#queue.wake();
+      this.wakeQueue();
     }
   }
 
@@ -152,40 +149,6 @@ export class RunWorker implements AsyncDisposable {
     }
   }
 
-  async #serveQueue(): Promise<void> {
-    const { signal } = this.#stopped;
-    while (!signal.aborted) {
-      let waitMs = QUEUE_LOOK_MS;
-      try {
-        const deadlineMs = await nextDeadlineInMs(this.#options.db.query);
-        if (deadlineMs === undefined) waitMs = IDLE_LOOK_MS;
-        else {
-          if (deadlineMs <= 0) await failOverdueQueued(this.#options);
-          while (await this.#driveNextQueued());
-          waitMs = Math.min(QUEUE_LOOK_MS, Math.max(1, deadlineMs));
-        }
-      } catch (error) {
-        this.#options.log.warn({ err: error }, 'serving the queue failed');
-      }
-      await this.#queue.next(waitMs, signal);
-    }
-  }
-
-  /** False when there is none that fits, or no slot for it. */
-  async #driveNextQueued(): Promise<boolean> {
-    if (!this.reserveSlot()) return false;
-    let admitted: Awaited<ReturnType<typeof admitNextQueued>>;
-    const heldUntil = performance.now() + this.leaseMs;
-    try {
-      admitted = await admitNextQueued(this.#options, { owner: this.owner, leaseMs: this.leaseMs });
-      if (admitted !== undefined) this.drive(admitted.run, heldUntil, admitted.environment);
-      return admitted !== undefined;
-    } finally {
-      // Not `releaseSlot`: waking the queue from here would make it look again at once, for ever.
-      if (admitted === undefined) this.#reserved -= 1;
-    }
-  }
-
   async #loop(what: string, work: () => Promise<void>, everyMs: number): Promise<void> {
     const { signal } = this.#stopped;
     while (!signal.aborted) {
@@ -200,7 +163,7 @@ export class RunWorker implements AsyncDisposable {
 
   #onNews(payload: string | undefined): void {
     const cancelled = payload?.startsWith('cancel:') ? payload.slice('cancel:'.length) : undefined;
-    if (cancelled === undefined) this.#queue.wake();
+    if (cancelled === undefined) this.wakeQueue();
     else this.#active.get(cancelled)?.cancel();
   }
 

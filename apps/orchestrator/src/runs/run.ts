@@ -28,8 +28,5 @@ export function outcomeOf(exit: GuestExecExit, killedByCancel: boolean): RunOutc
 /** Derived, so that a second driver finds what the first one made. */
 export const execIdOf = (runId: string): string => `${runId}-exec`;
 
-/** While a queued run is younger than this, smaller ones behind it may be admitted first; from then on nothing passes it. */
-export const QUEUE_OVERTAKE_MS = 10_000;
-
 /** Beyond the command's own deadline, which the guest keeps: after this the host is told to kill it. */
 export const TIMEOUT_BACKSTOP_MS = 10_000;

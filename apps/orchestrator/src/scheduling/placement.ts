@@ -7,10 +7,18 @@ export interface PlacementSpec {
   region?: string;
   arch?: string;
   gpus?: number;
+  gpu_kind?: string;
   host_id?: string;
   labels?: Record<string, string>;
   /** The snapshot that it starts from: where its bytes are comes first, and alone unless they are in the object store. */
   seed?: { snapshotId: string; hostId: string | null; isExported: boolean };
+}
+
+/** Of one host: its score when it could take it, else the first gate that it fails. */
+export interface Judgement {
+  hostId: string;
+  score?: number;
+  reason?: string;
 }
 
 export interface Rejection {
@@ -21,9 +29,16 @@ export interface Rejection {
   kind: 'no_room' | 'impossible' | 'no_such_host';
   message: string;
   /** Of every host, why not. */
-  reasons: { hostId: string; reason: string }[];
+  hosts: Judgement[];
   /** What would help. */
   hint?: string;
 }
 
-export type Placement = { kind: 'placed'; hostId: string } | Rejection;
+export interface Placed {
+  kind: 'placed';
+  hostId: string;
+  /** Of every host: the chosen one has the best score of those that have one. */
+  hosts: Judgement[];
+}
+
+export type Placement = Placed | Rejection;

@@ -1,9 +1,11 @@
 /**
- * Where an environment goes. Pure and deterministic: same hosts, same answer. Gates in order (the first that fails is a host's reason):
- * active, reachable, region, arch, gpus, labels, image, seed, fits.
- * A host that holds the seed's bytes outranks the policy. Among the hosts that pass, `spread` takes the one with most free capacity (the default), `binpack` the one with least; ties go to the smaller id.
+ * Where an environment goes. Pure and deterministic: same hosts, same answer, in whatever order they come.
+ *
+ * Gates in order; the first that fails is a host's reason: pin, active, reachable, region, arch, gpus, labels, image, seed, fits, free disk, promised.
+ * Score: free cpus × 10000 + free MB. Among the hosts that pass: one that holds the seed's bytes, whatever the policy; then by score, `spread` the
+ * highest (the default), `binpack` the lowest; of equal scores one that has a template of this image and shape; then the smaller id.
  */
-import type { Placement, PlacementSpec, Rejection } from './placement.ts';
+import type { Judgement, Placement, PlacementSpec, Rejection } from './placement.ts';
 
 export interface Capacity {
   cpus: number;
@@ -14,16 +16,23 @@ export interface Capacity {
 
 export interface SchedulableHost {
   id: string;
-  state: 'active' | 'cordoned' | 'draining';
+  state: 'active' | 'cordoned' | 'draining' | 'lost';
   /** Answered its last heartbeats. */
   reachable: boolean;
   region?: string | undefined;
   arch: string;
+  backend: string;
   labels: Record<string, string>;
   images: readonly string[];
+  /** What it starts without booting first. */
+  templates: readonly { image: string; cpus: number; ram_mb: number; storage_gb: number }[];
   capacity: Capacity;
   /** Sum over the environments that hold a reservation. */
   used: Capacity;
+  /** Of its disk, as it last said; undefined: not known. */
+  freeStorageGb?: number | undefined;
+  /** Of what is free, what belongs to those that wait for room already. */
+  promised?: Capacity | 'all';
 }
 
 export type PlacementPolicy = 'spread' | 'binpack';
@@ -34,55 +43,79 @@ interface Obstacle {
   lasting: boolean;
 }
 
+interface Judged {
+  host: SchedulableHost;
+  obstacles: Obstacle[];
+}
+
 export function schedule(
   spec: PlacementSpec,
   hosts: readonly SchedulableHost[],
   policy: PlacementPolicy = 'spread',
 ): Placement {
-  if (hosts.length === 0) return { kind: 'no_room', message: 'no hosts registered', reasons: [] };
-  const candidates = spec.host_id === undefined ? hosts : hosts.filter((host) => host.id === spec.host_id);
-  if (candidates.length === 0)
-    return {
-      kind: 'no_such_host',
-      message: `spec.host_id: host "${spec.host_id}" is not registered`,
-      reasons: [],
-    };
-  const judged = candidates.map((host) => ({ host, obstacles: obstaclesOf(spec, host) }));
-  const fitting = judged.filter(({ obstacles }) => obstacles.length === 0).map(({ host }) => host);
-  const best = fitting.reduce<SchedulableHost | undefined>(
-    (chosen, host) => (chosen === undefined || isBetter(host, chosen, policy, spec.seed?.hostId) ? host : chosen),
-    undefined,
-  );
-  return best === undefined ? reject(spec, judged) : { kind: 'placed', hostId: best.id };
+  if (hosts.length === 0) return { kind: 'no_room', message: 'no hosts registered', hosts: [] };
+  const judged = hosts.map((host) => ({ host, obstacles: obstaclesOf(spec, host) }));
+  const best = judged.reduce<SchedulableHost | undefined>((chosen, { host, obstacles }) => {
+    if (obstacles.length > 0) return chosen;
+    return chosen === undefined || isBetter(host, chosen, policy, spec) ? host : chosen;
+  }, undefined);
+  const judgements = judged.map(judgementOf).sort(byHostId);
+  if (best !== undefined) return { kind: 'placed', hostId: best.id, hosts: judgements };
+  return { ...rejectionOf(spec, judged), hosts: judgements };
 }
 
-const free = (host: SchedulableHost): Capacity => ({
-  cpus: host.capacity.cpus - host.used.cpus,
-  ram_mb: host.capacity.ram_mb - host.used.ram_mb,
-  storage_gb: host.capacity.storage_gb - host.used.storage_gb,
-  vm_count: host.capacity.vm_count - host.used.vm_count,
+/** Whether it could take it if everybody left and its operator let it. */
+export const couldEverTake = (spec: PlacementSpec, host: SchedulableHost): boolean =>
+  obstaclesOf(spec, host).every(({ lasting }) => !lasting);
+
+const free = ({ capacity, used }: SchedulableHost): Capacity => less(capacity, used);
+
+const less = (all: Capacity, part: Capacity): Capacity => ({
+  cpus: all.cpus - part.cpus,
+  ram_mb: all.ram_mb - part.ram_mb,
+  storage_gb: all.storage_gb - part.storage_gb,
+  vm_count: all.vm_count - part.vm_count,
 });
 
-function fits(spec: PlacementSpec, room: Capacity): boolean {
-  return (
-    spec.cpus <= room.cpus && spec.ram_mb <= room.ram_mb && spec.storage_gb <= room.storage_gb && room.vm_count >= 1
-  );
+const fits = (spec: PlacementSpec, room: Capacity): boolean =>
+  spec.cpus <= room.cpus && spec.ram_mb <= room.ram_mb && spec.storage_gb <= room.storage_gb && room.vm_count >= 1;
+
+/** Before it is placed. */
+function scoreOf(host: SchedulableHost): number {
+  const { cpus, ram_mb } = free(host);
+  return cpus * 10_000 + ram_mb;
 }
+
+const judgementOf = ({ host, obstacles: [first] }: Judged): Judgement =>
+  first === undefined ? { hostId: host.id, score: scoreOf(host) } : { hostId: host.id, reason: first.reason };
+
+const byHostId = (a: Judgement, b: Judgement): number => (a.hostId < b.hostId ? -1 : 1);
 
 function isBetter(
   host: SchedulableHost,
   chosen: SchedulableHost,
   policy: PlacementPolicy,
-  holder: string | null | undefined,
+  spec: PlacementSpec,
 ): boolean {
+  const holder = spec.seed?.hostId;
   if (host.id === holder || chosen.id === holder) return host.id === holder;
-  const score = ({ cpus, ram_mb }: Capacity) => cpus * 10_000 + ram_mb;
-  const difference = score(free(host)) - score(free(chosen));
-  if (difference === 0) return host.id < chosen.id;
-  return policy === 'spread' ? difference > 0 : difference < 0;
+  const difference = scoreOf(host) - scoreOf(chosen);
+  if (difference !== 0) return policy === 'spread' ? difference > 0 : difference < 0;
+  const isPrepared = hasTemplate(spec, host);
+  return isPrepared === hasTemplate(spec, chosen) ? host.id < chosen.id : isPrepared;
 }
 
-const shapeText = (spec: PlacementSpec): string => `${spec.cpus}CPU/${spec.ram_mb}MB/${spec.storage_gb}GB`;
+const hasTemplate = (spec: PlacementSpec, { templates }: SchedulableHost): boolean =>
+  templates.some(
+    ({ image, cpus, ram_mb, storage_gb }) =>
+      image === spec.image && cpus === spec.cpus && ram_mb === spec.ram_mb && storage_gb === spec.storage_gb,
+  );
+
+function needOf({ cpus, ram_mb, storage_gb, gpus = 0, gpu_kind }: PlacementSpec): string {
+  const shape = `${cpus}CPU/${ram_mb}MB/${storage_gb}GB`;
+  if (gpus === 0) return shape;
+  return `${shape} + ${gpus} gpu${gpu_kind === undefined ? '' : ` of kind "${gpu_kind}"`}`;
+}
 
 const labelsMissing = (spec: PlacementSpec, host: SchedulableHost): string[] =>
   Object.entries(spec.labels ?? {})
@@ -90,24 +123,36 @@ const labelsMissing = (spec: PlacementSpec, host: SchedulableHost): string[] =>
     .map(([key, value]) => `${key}=${value}`)
     .sort();
 
+/** The only backend that passes gpus through. */
+const GPU_BACKEND = 'qemu';
+
 /** In the order of the gates. */
 function obstaclesOf(spec: PlacementSpec, host: SchedulableHost): Obstacle[] {
   const found: Obstacle[] = [];
   const passing = (reason: string) => found.push({ reason, lasting: false });
   const lasting = (reason: string) => found.push({ reason, lasting: true });
+  const wantsGpus = (spec.gpus ?? 0) > 0;
+  if (spec.host_id !== undefined && spec.host_id !== host.id) lasting(`is not the pinned host "${spec.host_id}"`);
   if (host.state !== 'active') passing(`is ${host.state}, not active`);
   if (!host.reachable) passing('is not reachable');
   if (spec.region !== undefined && spec.region !== host.region)
     lasting(`is in region "${host.region ?? ''}", the spec requires "${spec.region}"`);
   if (spec.arch !== undefined && spec.arch !== host.arch) lasting(`is ${host.arch}, the spec requires ${spec.arch}`);
-  if ((spec.gpus ?? 0) > 0) lasting('does not serve gpus');
+  if (wantsGpus && host.backend !== GPU_BACKEND)
+    lasting(`has backend "${host.backend}", gpus require "${GPU_BACKEND}"`);
   const labels = labelsMissing(spec, host);
   if (labels.length > 0) lasting(`does not have labels ${labels.join(', ')}`);
   if (spec.image !== undefined && !host.images.includes(spec.image)) lasting(`does not have image "${spec.image}"`);
   if (spec.seed !== undefined && !spec.seed.isExported && spec.seed.hostId !== host.id)
     lasting(`does not hold snapshot ${spec.seed.snapshotId}, which is not exported`);
-  if (!fits(spec, host.capacity)) lasting(`does not fit ${shapeText(spec)}`);
-  else if (!fits(spec, free(host))) passing(`does not fit ${shapeText(spec)}`);
+  const unfit = `does not fit ${needOf(spec)}`;
+  // No host registers with gpus.
+  if (wantsGpus || !fits(spec, host.capacity)) lasting(unfit);
+  else if (!fits(spec, free(host))) passing(unfit);
+  else if (host.freeStorageGb !== undefined && host.freeStorageGb < spec.storage_gb)
+    passing(`has ${host.freeStorageGb}GB of its disk free, the spec requires ${spec.storage_gb}GB`);
+  else if (host.promised === 'all' || (host.promised && !fits(spec, less(free(host), host.promised))))
+    passing('has its room promised to others that wait');
   return found;
 }
 
@@ -122,44 +167,40 @@ export function obstacleToResume(
   return isFull ? `does not fit ${spec.cpus}CPU/${spec.ram_mb}MB` : undefined;
 }
 
-interface Judged {
-  host: SchedulableHost;
-  obstacles: Obstacle[];
-}
-
-function reject(spec: PlacementSpec, judged: Judged[]): Rejection {
-  const reasons = judged.map(({ host, obstacles }) => ({ hostId: host.id, reason: obstacles[0]?.reason ?? '' }));
-  const never = judged.every(({ obstacles }) => obstacles.some((obstacle) => obstacle.lasting));
+function rejectionOf(spec: PlacementSpec, judged: readonly Judged[]): Omit<Rejection, 'hosts'> {
+  if (spec.host_id !== undefined && judged.every(({ host }) => host.id !== spec.host_id))
+    return { kind: 'no_such_host', message: `spec.host_id: host "${spec.host_id}" is not registered` };
+  const never = judged.every(({ obstacles }) => obstacles.some(({ lasting }) => lasting));
   return {
     kind: never ? 'impossible' : 'no_room',
     message: messageFor(spec, judged),
-    reasons,
     ...(spec.seed === undefined || spec.seed.isExported
       ? {}
       : { hint: 'A snapshot that is exported starts on any host that fits: take it with "export": true.' }),
   };
 }
 
-function messageFor(spec: PlacementSpec, judged: Judged[]): string {
-  const [first] = judged;
-  if (spec.host_id !== undefined && first !== undefined)
-    return `pinned host cannot take this environment: host "${first.host.id}" ${first.obstacles[0]?.reason ?? ''}`;
+function messageFor(spec: PlacementSpec, judged: readonly Judged[]): string {
+  const reasonOf = (hostId: string | null | undefined) =>
+    judged.find(({ host }) => host.id === hostId)?.obstacles[0]?.reason;
+  if (spec.host_id !== undefined)
+    return `pinned host cannot take this environment: host "${spec.host_id}" ${reasonOf(spec.host_id) ?? ''}`;
   if (spec.seed !== undefined && !spec.seed.isExported) {
-    const holder = judged.find(({ host }) => host.id === spec.seed?.hostId);
-    const why = holder?.obstacles[0]?.reason;
-    return holder === undefined || why === undefined
-      ? `snapshot ${spec.seed.snapshotId} is not exported and its host is not registered`
-      : `snapshot ${spec.seed.snapshotId} is not exported, so only its host can start it: host "${holder.host.id}" ${why}`;
+    const { snapshotId, hostId } = spec.seed;
+    const why = reasonOf(hostId);
+    return why === undefined
+      ? `snapshot ${snapshotId} is not exported and its host is not registered`
+      : `snapshot ${snapshotId} is not exported, so only its host can start it: host "${hostId}" ${why}`;
   }
+  const need = `no host has sufficient capacity: need ${needOf(spec)}`;
   const schedulable = judged.filter(({ host }) => host.state === 'active' && host.reachable);
-  const withLabels = schedulable.filter(({ host }) => labelsMissing(spec, host).length === 0);
-  if (schedulable.length > 0 && withLabels.length === 0) {
+  if (schedulable.length === 0) return `${need}, no eligible host fits`;
+  if ((spec.gpus ?? 0) > 0) return `${need}, and none of ${schedulable.length} schedulable hosts serves gpus`;
+  if (schedulable.every(({ host }) => labelsMissing(spec, host).length > 0)) {
     const wanted = Object.entries(spec.labels ?? {})
       .map(([key, value]) => `${key}=${value}`)
       .sort();
     return `no host matches the requested placement labels: ${wanted.join(', ')} matched none of ${schedulable.length} schedulable hosts`;
   }
-  const need = `no host has sufficient capacity: need ${shapeText(spec)}`;
-  if ((spec.gpus ?? 0) > 0) return `${need}, and none of ${schedulable.length} schedulable hosts serves gpus`;
   return `${need}, no eligible host fits`;
 }

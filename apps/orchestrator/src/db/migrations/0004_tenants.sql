@@ -7,6 +7,8 @@ create table tenants (
   -- {environments?, cpus?, …}: absent is no limit.
   quotas jsonb not null default '{}',
   disabled_at timestamptz,
+  -- When one of its environments or runs last got room that it had waited for: tenants take turns.
+  queue_served_at timestamptz,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
 );
@@ -66,6 +68,11 @@ create table usage (
   primary key (tenant_id, hour)
 );
 
+-- Of what is stored: up to when it is in `usage`.
+alter table cluster add column stored_metered_at timestamptz not null default now();
+-- How many were made in the last minute.
+create index runs_by_tenant_and_age on runs (tenant_id, created_at);
+
 alter table environments
   add column labels jsonb not null default '{}',
   -- Of one that waits for room: it has no host yet and is given up then.
@@ -86,7 +93,8 @@ drop index environments_live_id;
 create unique index environments_live_id on environments (tenant_id, id) where state not in ('destroyed', 'failed');
 create index environments_live_newest on environments (tenant_id, created_at);
 create unique index environments_token on environments (token_hash) where token_hash is not null;
-create index environments_queued on environments (created_at) where queue_deadline is not null;
+create index environments_queued on environments (tenant_id, created_at, uid) where queue_deadline is not null;
+create index runs_queued on runs (tenant_id, created_at, id) where state = 'queued';
 create index environments_by_label on environments using gin (labels jsonb_path_ops);
 -- What is reserved on a host is a sum over this index alone.
 drop index environments_by_host;

@@ -1,0 +1,82 @@
+/** What becomes of an environment that waits for room: a place, or none in time. */
+import { sql } from 'kysely';
+import { channels, inMs, notify, now, type Tx } from '../../db/db.ts';
+import type { EnvironmentRow } from '../../db/schema.ts';
+import type { Placed } from '../../scheduling/placement.ts';
+import { place } from '../admission.ts';
+import { effectiveSpec } from '../environment.ts';
+import type { EnvironmentContext } from '../environment-context.ts';
+import { environmentByUid, transition } from '../environment-store.ts';
+import { explanationOf, placementColumn } from '../placement-report.ts';
+import { wantedByRow } from './waiting.ts';
+
+export interface Taken {
+  environment: EnvironmentRow;
+  /** A request waits with it and starts it, in whichever process; else whoever gave the place does. */
+  isAwaited: boolean;
+}
+
+/** Undefined when it waits no more. The caller holds the hosts, and has found that it fits. */
+export async function takePlace(
+  { owner, startLeaseMs }: EnvironmentContext,
+  tx: Tx,
+  uid: string,
+  placement: Placed,
+): Promise<Taken | undefined> {
+  const row = await tx
+    .selectFrom('environments')
+    .select(['spec', sql<boolean>`coalesce(lease_until > now(), false)`.as('isAwaited')])
+    .where('uid', '=', uid)
+    .where('state', '=', 'provisioning')
+    .where('queue_deadline', '>', now)
+    .forUpdate()
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  const { isAwaited } = row;
+  const environment = await tx
+    .updateTable('environments')
+    .set({
+      host_id: placement.hostId,
+      placement: placementColumn(explanationOf(placement)),
+      queue_deadline: null,
+      expires_at: inMs(effectiveSpec(row.spec).max_runtime_seconds * 1_000),
+      ...(isAwaited ? {} : { lease_owner: owner }),
+      lease_until: inMs(startLeaseMs),
+      version: sql<number>`version + 1`,
+      updated_at: now,
+    })
+    .where('uid', '=', uid)
+    .returningAll()
+    .executeTakeFirstOrThrow();
+  await notify(tx, channels.events, `environment:${uid}`); // its state is as before: no event, but who waits with it looks
+  return { environment, isAwaited };
+}
+
+const AT_ONCE = 50;
+
+/** Those whose time is over become `failed`, with what was in the way at the end. */
+export async function failOverdue(context: EnvironmentContext): Promise<void> {
+  const overdue = await context.db.query
+    .selectFrom('environments')
+    .select('uid')
+    .where('state', '=', 'provisioning')
+    .where('queue_deadline', '<=', now)
+    .limit(AT_ONCE)
+    .execute();
+  for (const { uid } of overdue) await failOne(context, uid);
+}
+
+async function failOne(context: EnvironmentContext, uid: string): Promise<void> {
+  const { db } = context;
+  const row = await environmentByUid(db.query, uid);
+  if (row === undefined || row.queue_deadline === null) return;
+  const placement = await place(context, db.query, await wantedByRow(db.query, row));
+  // Room that has just come is somebody else's turn; or its tenant's quota was what kept it waiting.
+  const last = placement.kind === 'placed' ? (row.placement?.reason ?? 'others were first') : placement.message;
+  const waitedSeconds = Math.round((row.queue_deadline.getTime() - row.created_at.getTime()) / 1_000);
+  const error = `no room within queue_timeout_seconds (${waitedSeconds} s): ${last}`;
+  const explained = { hosts: placement.hosts, message: last };
+  await db.transaction((tx) =>
+    transition(tx, row, 'failed', { error, columns: { placement: placementColumn(explained) } }),
+  );
+}

@@ -1,0 +1,131 @@
+/**
+ * Whose turn it is when room comes: pure, for environments and runs alike.
+ *
+ * - Tenants take turns: the one that was served longest ago is first. Within a tenant the oldest is first.
+ * - Who does not fit is passed by who does, until it has waited OVERTAKE_MS: from then on every host that could ever take it is kept for it
+ *   and those before it. So many small ones never keep a big one out, and it holds up nobody that could not stand in its way.
+ * - Who is over its tenant's quota holds up nobody else; once it has waited so long, nobody of its own tenant passes it either.
+ * - Who comes anew gets what is left when all that wait have had theirs.
+ */
+import type { Placed, PlacementSpec } from './placement.ts';
+import { type Capacity, couldEverTake, type PlacementPolicy, type SchedulableHost, schedule } from './schedule.ts';
+
+export const OVERTAKE_MS = 10_000;
+
+export interface Waiter {
+  id: string;
+  tenantId: string;
+  spec: PlacementSpec;
+  /** Since it asked. */
+  waitedMs: number;
+}
+
+/** What a tenant's quotas leave it; absent: no limit. */
+export type QuotaRoom = Partial<Record<'environments' | 'cpus' | 'ram_mb' | 'storage_gb', number>>;
+
+export interface Queue<W extends Waiter = Waiter> {
+  /** Any order. */
+  waiting: readonly W[];
+  /** When a tenant was last served, in any unit; absent: never. */
+  servedAt: ReadonlyMap<string, number>;
+  quotas: ReadonlyMap<string, QuotaRoom>;
+}
+
+/** First all tenants' oldest, then all tenants' second, and so on. */
+export function inTurn<W extends Waiter>({ waiting, servedAt }: Queue<W>): W[] {
+  const byTenant = new Map<string, W[]>();
+  for (const waiter of [...waiting].sort(oldestFirst)) {
+    const mine = byTenant.get(waiter.tenantId);
+    if (mine === undefined) byTenant.set(waiter.tenantId, [waiter]);
+    else mine.push(waiter);
+  }
+  const never = Number.NEGATIVE_INFINITY;
+  // A stable sort: of two that were never served, the one whose oldest waits longer.
+  const tenants = [...byTenant].sort(([a], [b]) => {
+    const [one, other] = [servedAt.get(a) ?? never, servedAt.get(b) ?? never];
+    return one === other ? 0 : one - other;
+  });
+  const rounds = Math.max(0, ...tenants.map(([, mine]) => mine.length));
+  return Array.from({ length: rounds }, (_, round) =>
+    tenants.flatMap(([, mine]) => mine.slice(round, round + 1)),
+  ).flat();
+}
+
+const oldestFirst = (a: Waiter, b: Waiter): number =>
+  a.waitedMs === b.waitedMs ? (a.id < b.id ? -1 : 1) : b.waitedMs - a.waitedMs;
+
+export interface Turn<W extends Waiter> {
+  waiter: W;
+  placement: Placed;
+  /** As they were for it: with what is promised to those before it. */
+  hosts: readonly SchedulableHost[];
+}
+
+/** Each that gets room, in turn, as if those before it had taken theirs; returns the hosts with all that promised away. */
+export function* turns<W extends Waiter>(
+  queue: Queue<W>,
+  hosts: readonly SchedulableHost[],
+  policy: PlacementPolicy,
+): Generator<Turn<W>, SchedulableHost[]> {
+  const fleet = hosts.map((host) => ({ ...host }));
+  const quotas = new Map([...queue.quotas].map(([tenant, room]) => [tenant, { ...room }]));
+  /** Room only becomes less on the way: who is alike fares alike. */
+  const unplaceable = new Set<string>();
+  const held = new Set<string>();
+  for (const waiter of inTurn(queue)) {
+    const { spec, tenantId } = waiter;
+    if (held.has(tenantId)) continue;
+    const isOld = waiter.waitedMs >= OVERTAKE_MS;
+    if (isOverQuota(spec, quotas.get(tenantId))) {
+      if (isOld) held.add(tenantId);
+      continue;
+    }
+    const alike = JSON.stringify(spec);
+    const placement = unplaceable.has(alike) ? undefined : schedule(spec, fleet, policy);
+    if (placement?.kind === 'placed') {
+      yield { waiter, placement, hosts: fleet };
+      promise(spec, fleet, placement.hostId);
+      take(spec, quotas.get(tenantId));
+      continue;
+    }
+    unplaceable.add(alike);
+    if (isOld) for (const host of fleet) if (couldEverTake(spec, host)) host.promised = 'all';
+  }
+  return fleet;
+}
+
+/** What is left for those that come anew. */
+export function leftOver(queue: Queue, hosts: readonly SchedulableHost[], policy: PlacementPolicy): SchedulableHost[] {
+  const walk = turns(queue, hosts, policy);
+  for (;;) {
+    const { done, value } = walk.next();
+    if (done === true) return value;
+  }
+}
+
+const NOTHING: Capacity = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 };
+
+function promise(spec: PlacementSpec, fleet: readonly SchedulableHost[], hostId: string): void {
+  const host = fleet.find(({ id }) => id === hostId);
+  if (host === undefined || host.promised === 'all') return;
+  const before = host.promised ?? NOTHING;
+  host.promised = {
+    cpus: before.cpus + spec.cpus,
+    ram_mb: before.ram_mb + spec.ram_mb,
+    storage_gb: before.storage_gb + spec.storage_gb,
+    vm_count: before.vm_count + 1,
+  };
+}
+
+const needs = ({ cpus, ram_mb, storage_gb }: PlacementSpec) => ({ environments: 1, cpus, ram_mb, storage_gb });
+const QUOTA_KEYS = ['environments', 'cpus', 'ram_mb', 'storage_gb'] as const;
+
+const isOverQuota = (spec: PlacementSpec, room: QuotaRoom = {}): boolean =>
+  QUOTA_KEYS.some((key) => needs(spec)[key] > (room[key] ?? Number.POSITIVE_INFINITY));
+
+function take(spec: PlacementSpec, room: QuotaRoom | undefined): void {
+  for (const key of QUOTA_KEYS) {
+    const left = room?.[key];
+    if (room !== undefined && left !== undefined) room[key] = left - needs(spec)[key];
+  }
+}
