@@ -6,6 +6,7 @@ import type { DatabaseLocation } from './db/open.ts';
 import { defaultExecConfig, type ExecConfig } from './execs/exec-config.ts';
 import type { HostTls } from './hosts/host-request.ts';
 import { parseCidr, type Subnet } from './http/cidr.ts';
+import type { RateLimitConfig } from './http/rate-limit.ts';
 import type { ServerTls } from './http/server-tls.ts';
 import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig, type RunConfig } from './runs/run-config.ts';
@@ -22,6 +23,8 @@ export interface OrchestratorConfig {
   masterToken: string | undefined;
   /** Who may ask at all; none: everybody. */
   allowedCidrs: readonly Subnet[];
+  /** Of each credential, by each process; undefined: none. */
+  rateLimit?: RateLimitConfig | undefined;
   /** Undefined: plain HTTP. */
   tls?: ServerTls | undefined;
   /** How hosts with an https URL are trusted, and trust us. */
@@ -83,6 +86,8 @@ const Environment = z.object({
   TOKEN_ENCRYPTION_KEY_OLD: z.string().optional(),
   TOKEN_ENCRYPTION_KEY_OLD_FILE: z.string().optional(),
   ORCH_REQUIRE_AUTH: z.enum(['true', 'false', '1', '0']).optional(),
+  ORCH_RATE_LIMIT: positive(1_000_000).optional(),
+  ORCH_RATE_LIMIT_BURST: positive(10_000_000).optional(),
   ORCH_ALLOWED_CIDRS: z
     .string()
     .transform((text) => text.split(',').map((one) => parseCidr(one.trim())))
@@ -142,6 +147,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     objectStore: objectStoreConfigFromEnv(variables),
     masterToken,
     allowedCidrs: env.ORCH_ALLOWED_CIDRS ?? [],
+    rateLimit: rateLimitOf(env),
     ...tlsConfig(env),
     secureCookies: env.ORCH_SECURE_COOKIES === undefined ? undefined : ['true', '1'].includes(env.ORCH_SECURE_COOKIES),
     sealing,
@@ -201,6 +207,17 @@ function pemOf(
   } catch (cause) {
     throw new ConfigError(`${name}: ${path} cannot be read`, { cause });
   }
+}
+
+/** By default two seconds' worth at once. */
+function rateLimitOf({
+  ORCH_RATE_LIMIT,
+  ORCH_RATE_LIMIT_BURST,
+}: z.infer<typeof Environment>): RateLimitConfig | undefined {
+  if (ORCH_RATE_LIMIT === undefined && ORCH_RATE_LIMIT_BURST !== undefined)
+    throw new ConfigError('ORCH_RATE_LIMIT_BURST: needs ORCH_RATE_LIMIT');
+  if (ORCH_RATE_LIMIT === undefined) return undefined;
+  return { perSecond: ORCH_RATE_LIMIT, burst: ORCH_RATE_LIMIT_BURST ?? 2 * ORCH_RATE_LIMIT };
 }
 
 function addressOf(publicUrl: string | undefined): string | undefined {

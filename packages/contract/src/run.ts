@@ -164,6 +164,7 @@ export const SkippedOutput = z.object({
     'too_large',
     'too_many',
     'total_too_large',
+    'quota_exceeded',
     'changed_while_read',
     'unreadable',
     'bad_name',

@@ -1,8 +1,9 @@
 /** What a tenant may ask for, before room is looked for: how many, how long, how much. */
 import { DEFAULT_MAX_RUNTIME_SECONDS } from '@fuse/contract';
+import { sql } from 'kysely';
 import type { Tx } from '../db/db.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
-import { acceptCreates, defaultRunSeconds } from '../quotas/take-quota.ts';
+import { acceptCreates, defaultRunSeconds, requireRunSeconds } from '../quotas/take-quota.ts';
 import type { Admission } from './admission.ts';
 import { effectiveSpec } from './environment.ts';
 
@@ -35,4 +36,14 @@ export async function acceptAdmission<A extends Pick<Admission, 'tenantId' | 'sp
   return runSeconds === DEFAULT_MAX_RUNTIME_SECONDS
     ? admission
     : { ...admission, spec: { ...spec, max_runtime_seconds: runSeconds } };
+}
+
+/** Of one that is to last so long from now on: its age counts too. Before its row is locked. */
+export async function acceptRenewal(tx: Tx, uid: string, seconds: number): Promise<void> {
+  const row = await tx
+    .selectFrom('environments')
+    .select(['tenant_id', sql<number>`ceil(extract(epoch from now() - created_at))::int`.as('age_seconds')])
+    .where('uid', '=', uid)
+    .executeTakeFirst();
+  if (row !== undefined) await requireRunSeconds(tx, row.tenant_id, row.age_seconds + seconds);
 }

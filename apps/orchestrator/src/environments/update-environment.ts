@@ -6,17 +6,19 @@ import { AppError, type UpdateEnvironment } from '@fuse/contract';
 import { sql, type Updateable } from 'kysely';
 import { jsonb, now } from '../db/db.ts';
 import type { EnvironmentRow, EnvironmentsTable } from '../db/schema.ts';
+import { acceptRenewal } from './accept-admission.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { lifetimeOf } from './environment-store.ts';
 
-/** 409 once it is going, gone, or its lifetime is over. */
+/** 409 once it is going, gone, or its lifetime is over; 429 when its tenant's environments may not last so long. */
 export function updateEnvironment(
   context: EnvironmentContext,
   uid: string,
   request: UpdateEnvironment,
 ): Promise<EnvironmentRow> {
   return context.db.transaction(async (tx) => {
+    if (request.expires_in_seconds !== undefined) await acceptRenewal(tx, uid, request.expires_in_seconds);
     const row = await tx
       .selectFrom('environments')
       .selectAll()

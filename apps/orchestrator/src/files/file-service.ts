@@ -5,6 +5,7 @@ import { AppError, invalidField, type UploadedFile } from '@fuse/contract';
 import type { ObjectStore } from '@fuse/object-store';
 import { newId } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
+import { outputBytesLeft, requireOutputBytes } from '../quotas/take-quota.ts';
 import { deleteFile, findFile, insertFile, toUploadedFile } from './file-store.ts';
 
 export const DEFAULT_MAX_FILE_BYTES = 10 * 1024 ** 3;
@@ -22,6 +23,8 @@ export interface Upload {
   body: Readable | Uint8Array;
   /** What the client says its bytes are, and where it says so. */
   expected: { sha256: string; field: string } | undefined;
+  /** Content-Length; undefined: not known. */
+  declaredBytes: number | undefined;
   signal: AbortSignal;
 }
 
@@ -36,28 +39,41 @@ export class FileService {
     return this.#options.maxFileBytes;
   }
 
-  async upload({ tenantId, body, expected, signal }: Upload): Promise<UploadedFile> {
+  /** 413 when it is longer than any may be, 429 when its tenant has no room for it. */
+  async upload({ tenantId, body, expected, declaredBytes = 0, signal }: Upload): Promise<UploadedFile> {
     const { db, objectStore, maxFileBytes, lifetimeMs } = this.#options;
     const id = newId('file');
     const objectKey = `files/${id}`;
+    const left = (await outputBytesLeft(db.query, tenantId)) ?? maxFileBytes;
+    if (declaredBytes > left || left === 0) await this.#refuse(tenantId, Math.max(1, declaredBytes));
     const stored = await objectStore
       .put(objectKey, body, {
-        maxBytes: maxFileBytes,
+        maxBytes: Math.min(left, maxFileBytes),
         signal,
         ...(expected === undefined ? {} : { expectedSha256: expected.sha256 }),
       })
-      .catch((error: unknown) => {
+      .catch(async (error: unknown) => {
+        if (left < maxFileBytes && isTooLarge(error)) await this.#refuse(tenantId, left + 1);
         if (expected !== undefined && error instanceof AppError && error.code === 'integrity_error')
           throw invalidField(expected.field, 'is not the sum of the bytes that came', 'send the file again');
         throw error;
       });
     try {
       const { sizeBytes, sha256 } = stored;
-      return toUploadedFile(await insertFile(db.query, { id, tenantId, objectKey, sizeBytes, sha256 }, lifetimeMs));
+      return await db.transaction(async (tx) => {
+        await requireOutputBytes(tx, tenantId, sizeBytes);
+        return toUploadedFile(await insertFile(tx, { id, tenantId, objectKey, sizeBytes, sha256 }, lifetimeMs));
+      });
     } catch (error) {
       await objectStore.delete(objectKey).catch(() => {}); // swept later; the first error is the one to tell
       throw error;
     }
+  }
+
+  /** Throws unless there is room by now: then it may be sent again. */
+  async #refuse(tenantId: string, bytes: number): Promise<never> {
+    await this.#options.db.transaction((tx) => requireOutputBytes(tx, tenantId, bytes));
+    throw new AppError('unavailable', 'other uploads had taken the room that is there now', { retryAfterSeconds: 1 });
   }
 
   async get(tenantId: string, id: string): Promise<UploadedFile> {
@@ -73,5 +89,7 @@ export class FileService {
     await this.#options.objectStore.delete(objectKey);
   }
 }
+
+export const isTooLarge = (error: unknown): boolean => error instanceof AppError && error.code === 'payload_too_large';
 
 const fileNotFound = (id: string): AppError => new AppError('not_found', `file ${id} not found`);

@@ -2,9 +2,9 @@ import { AppError, type UploadedFile } from '@fuse/contract';
 import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
 import type { App } from '../http/http-server.ts';
-import { refuseOversized, useRawBodies } from '../http/json-bodies.ts';
+import { discardBody, refuseOversized, useRawBodies } from '../http/json-bodies.ts';
 import { declaredSum } from './declared-sum.ts';
-import type { FileService } from './file-service.ts';
+import { type FileService, isTooLarge } from './file-service.ts';
 import { incomingBytes } from './incoming-bytes.ts';
 
 /** They are programs and inputs of runs. */
@@ -18,18 +18,20 @@ export function registerFileRoutes(app: App, files: FileService): void {
     scope.post('/v1/files', { config }, async (request, reply): Promise<UploadedFile> => {
       const { raw, headers } = request;
       const expected = declaredSum(headers);
-      if (Number(headers['content-length'] ?? 0) > files.maxFileBytes) return refuseOversized(raw, files.maxFileBytes);
+      const declaredBytes = headers['content-length'] === undefined ? undefined : Number(headers['content-length']);
+      if ((declaredBytes ?? 0) > files.maxFileBytes) return refuseOversized(raw, files.maxFileBytes);
       try {
         const file = await files.upload({
           tenantId: request.caller.tenantId,
           body: request.body === undefined ? new Uint8Array() : incomingBytes(raw),
           expected,
+          declaredBytes,
           signal: clientSignal(reply),
         });
         return reply.code(201).send(file);
       } catch (error) {
-        if (error instanceof AppError && error.code === 'payload_too_large')
-          return refuseOversized(raw, files.maxFileBytes);
+        if (isTooLarge(error)) return refuseOversized(raw, files.maxFileBytes);
+        if (error instanceof AppError) await discardBody(raw); // it may still be sending
         throw error;
       }
     });

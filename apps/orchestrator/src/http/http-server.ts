@@ -15,6 +15,7 @@ import { installClosing } from './closing.ts';
 import { installErrors } from './error-responses.ts';
 import { installJsonBodies } from './json-bodies.ts';
 import { installMetrics, type Metrics } from './metrics.ts';
+import { installRateLimit, type RateLimiter } from './rate-limit.ts';
 import { installRequestLog } from './request-log.ts';
 import { chooseRequestId, installResponseHeaders, setResponseHeaders } from './response-headers.ts';
 import { installRouteList } from './route-list.ts';
@@ -40,6 +41,8 @@ export interface HttpServerOptions {
   authenticator: Authenticator;
   /** Addresses that may ask at all; undefined: every one. */
   allowList?: AllowList | undefined;
+  /** Of each credential; undefined: as many requests as it likes. */
+  rateLimiter?: RateLimiter | undefined;
   /** Undefined: plain HTTP. */
   tls?: ServerTls | undefined;
   log: Logger;
@@ -85,6 +88,7 @@ export function createHttpServer(options: HttpServerOptions): App {
   installValidation(app);
   installErrors(app);
   installAuthentication(app, authenticator);
+  if (options.rateLimiter !== undefined) installRateLimit(app, options.rateLimiter);
   installUpgrades(app, options);
   options.registerRoutes(app);
   return app;

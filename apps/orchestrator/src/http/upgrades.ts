@@ -28,7 +28,7 @@ declare module 'fastify' {
 
 const KEEPALIVE_MS = 15_000;
 
-type Options = Pick<HttpServerOptions, 'version' | 'authenticator' | 'allowList' | 'log' | 'metrics'>;
+type Options = Pick<HttpServerOptions, 'version' | 'authenticator' | 'allowList' | 'rateLimiter' | 'log' | 'metrics'>;
 
 interface Incoming {
   request: IncomingMessage;
@@ -111,6 +111,7 @@ export class Upgrades {
       if (this.#stopping) throw new ServerStops();
       this.#options.allowList?.check(incoming.socket.remoteAddress);
       const caller = await this.#authenticate(route, incoming, protocol);
+      this.#options.rateLimiter?.take(caller);
       requireScope(caller, route.scope);
       requireOwnEnvironment(caller, route.path, incoming.params);
       if (caller.proof !== undefined)

@@ -3,10 +3,11 @@
  * are the taking. So it is given back exactly once, whatever dies: with the row. A tenant without limits costs one look at its row.
  */
 import { AppError } from '@fuse/contract';
-import type { Tx } from '../db/db.ts';
+import type { Queryable, Tx } from '../db/db.ts';
 import {
   CREATES_WINDOW_SECONDS,
   createsBy,
+  limitsOf,
   lockLimits,
   outputBytesOf,
   type Reserved,
@@ -108,10 +109,16 @@ export async function requireOutputBytes(tx: Tx, tenantId: string, bytes: number
   throwIfOver(excessOf(limits.quotas, { output_bytes: await outputBytesOf(tx, tenantId) }, { output_bytes: bytes }));
 }
 
-/** How many bytes of outputs and uploads are left; undefined: no limit. Holds what it says until the transaction ends. */
-export async function outputBytesLeft(tx: Tx, tenantId: string): Promise<number | undefined> {
-  const limit = (await lockLimits(tx, tenantId))?.quotas.output_bytes;
-  return limit === undefined ? undefined : Math.max(0, limit - (await outputBytesOf(tx, tenantId)));
+/** How many bytes of outputs and uploads are left until the transaction ends; undefined: no limit. */
+export async function holdOutputBytes(tx: Tx, tenantId: string): Promise<number | undefined> {
+  await lockLimits(tx, tenantId);
+  return outputBytesLeft(tx, tenantId);
+}
+
+/** At this moment. */
+export async function outputBytesLeft(db: Queryable, tenantId: string): Promise<number | undefined> {
+  const limit = (await limitsOf(db, tenantId))?.quotas.output_bytes;
+  return limit === undefined ? undefined : Math.max(0, limit - (await outputBytesOf(db, tenantId)));
 }
 
 function throwIfOver(excess: Excess | undefined): void {

@@ -5,7 +5,7 @@ import { temporaryDirectory } from '@fuse/testing';
 import type { Db } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { type Engine, openTestDb, type TestDb } from '../db/test-database.ts';
-import type { Admission } from '../environments/admission.ts';
+import { type Admission, rejectionError } from '../environments/admission.ts';
 import { EnvironmentService } from '../environments/environment-service.ts';
 import { environmentByUid } from '../environments/environment-store.ts';
 import { EventHub } from '../events/events.ts';
@@ -113,7 +113,7 @@ export async function openScene(engine: Engine, options: TestHostOptions = {}): 
       const admitted = await test.db.transaction((tx) =>
         environments.admit(tx, { tenantId: 'default', taskId, spec: {}, env: {}, ...more }),
       );
-      if (admitted.kind !== 'admitted') throw new Error(admitted.message);
+      if (admitted.kind !== 'admitted') throw rejectionError(admitted);
       return admitted.environment;
     },
     state: async (uid) => (await environmentByUid(test.db.query, uid))?.state,

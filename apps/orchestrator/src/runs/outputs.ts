@@ -6,6 +6,9 @@ import type { RunOutputsTable } from '../db/schema.ts';
 import { contentTypeOf } from './content-type.ts';
 import { isStorable, storableText } from './storable-text.ts';
 
+/** What a host collected; it knows nothing of quotas. */
+export type Collection = Omit<CollectedOutputs, 'skipped'> & { skipped: SkippedOutput[] };
+
 export interface SavedOutputs {
   rows: Insertable<RunOutputsTable>[];
   skipped: SkippedOutput[];
@@ -16,7 +19,7 @@ export interface SavedOutputs {
 const RESERVED = /^(?:\/workspace\/)?\.fuse(?:\/|$)/;
 const MAX_SKIPPED = 1_000;
 
-export function outputRows(runId: string, collected: CollectedOutputs): SavedOutputs {
+export function outputRows(runId: string, collected: Collection): SavedOutputs {
   const skipped = collected.skipped.map(({ path, reason }): SkippedOutput => ({ path: storableText(path), reason }));
   const seen = new Set<string>();
   const rows: SavedOutputs['rows'] = [];
@@ -39,6 +42,28 @@ export function outputRows(runId: string, collected: CollectedOutputs): SavedOut
     });
   }
   return { rows, skipped: bounded(skipped), framesObjectKey: collected.frames_object_key ?? null };
+}
+
+/** What has room in so many bytes, the logs first; the others are skipped, and their objects nobody's. */
+export function withinQuota(
+  saved: SavedOutputs,
+  bytesLeft: number | undefined,
+): SavedOutputs & { droppedKeys: string[] } {
+  const dropped = new Set<SavedOutputs['rows'][number]>();
+  let left = bytesLeft ?? Number.POSITIVE_INFINITY;
+  const logsFirst = [...saved.rows].sort((a, b) => Number(a.kind === 'file') - Number(b.kind === 'file'));
+  for (const row of logsFirst) {
+    if (row.size_bytes > left) dropped.add(row);
+    else left -= row.size_bytes;
+  }
+  if (dropped.size === 0) return { ...saved, droppedKeys: [] };
+  const skipped = [...dropped].map(({ path }): SkippedOutput => ({ path, reason: 'quota_exceeded' }));
+  return {
+    ...saved,
+    rows: saved.rows.filter((row) => !dropped.has(row)).map((row, position) => ({ ...row, position })),
+    skipped: bounded([...saved.skipped, ...skipped]),
+    droppedKeys: [...dropped].map(({ object_key }) => object_key),
+  };
 }
 
 /** The last entry says how many more there are. */

@@ -6,6 +6,7 @@ import { clientSignal } from '../http/closing.ts';
 import { openEventStream } from '../http/event-stream.ts';
 import type { App } from '../http/http-server.ts';
 import { decodeCursor, labelQuery, pageQuery, parseLabels, queryText } from '../http/pages.ts';
+import { setRateLimit } from '../http/rate-limit-headers.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { checkDownload } from './download-url.ts';
 import { formatPosition, parsePosition } from './event-position.ts';
@@ -68,6 +69,7 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
         receivedAt: arrivals.get(request) ?? performance.now(),
         sign: signerFor(request),
         signal: AbortSignal.any([clientSignal(reply), stopping.signal]),
+        onCreateRate: (rate) => setRateLimit(reply, rate),
       });
       if (replayed) reply.header('Idempotency-Replayed', 'true');
       return reply

@@ -7,6 +7,7 @@ import type { EventHub } from '../events/events.ts';
 import { cutPage } from '../http/pages.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { findAnswer } from '../idempotency/idempotency-store.ts';
+import type { RateStanding } from '../quotas/quotas.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { awaitRun } from './await-run.ts';
 import { cancelRun, runNotFound } from './cancel-run.ts';
@@ -42,6 +43,8 @@ export interface CreateOptions {
   sign: SignOutput;
   /** Ends the waiting of `wait: true`. */
   signal: AbortSignal;
+  /** Hears how the rate of creates stands, where there is a limit. */
+  onCreateRate?: ((rate: RateStanding) => void) | undefined;
 }
 
 /** Outputs on one page of a list; a page is cut short before it carries more. */

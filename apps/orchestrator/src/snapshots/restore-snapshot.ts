@@ -11,10 +11,12 @@ import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
 import { requireRoomToResume } from '../environments/admission.ts';
 import { isGone } from '../environments/environment.ts';
 import { environmentByUid, releaseLease, takeLease, transition } from '../environments/environment-store.ts';
+import { putToken } from '../environments/environment-token.ts';
 import type { HostClient } from '../hosts/host-client.ts';
 import { persistently } from '../hosts/host-retries.ts';
 import { lockHosts } from '../hosts/host-store.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { lockLimits } from '../quotas/quota-store.ts';
 import type { SnapshotContext } from './snapshot-context.ts';
 import { lockSnapshot, snapshotById, transitionSnapshot } from './snapshot-store.ts';
 import { NotOurs } from './take-snapshot.ts';
@@ -30,6 +32,7 @@ export interface RestoreRequest {
 export function beginRestore(context: SnapshotContext, request: RestoreRequest): Promise<EnvironmentRow> {
   const { tenantId, id, fallback } = request;
   return context.db.transaction(async (tx) => {
+    await lockLimits(tx, tenantId);
     await lockHosts(tx);
     const snapshot = await lockSnapshot(tx, id, 'update');
     if (snapshot === undefined || snapshot.tenant_id !== tenantId) throw snapshotNotFound(id);
@@ -89,6 +92,7 @@ export async function finishRestore(context: SnapshotContext, row: EnvironmentRo
     // Leased now: it is still what was read, or another restore than the one that was read.
     if ((await environmentByUid(db.query, row.uid))?.version !== row.version) throw new NotOurs();
     await restoreOnHost(context, row);
+    await putToken(context, row, context.stopping);
     await confirmRestored(context, row);
   } finally {
     clearInterval(renewal);

@@ -18,6 +18,8 @@ import { openEnv } from '../environments/environment-secrets.ts';
 import { environmentByUid } from '../environments/environment-store.ts';
 import { persistently } from '../hosts/host-retries.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { quotaExceeded } from '../quotas/quotas.ts';
+import { overSnapshotBytes } from '../quotas/take-quota.ts';
 import { specOf } from './snapshot.ts';
 import type { SnapshotContext } from './snapshot-context.ts';
 import { sealSnapshotEnv } from './snapshot-secrets.ts';
@@ -41,7 +43,7 @@ export interface NewSnapshot {
   isCheckpoint?: boolean;
 }
 
-/** The row, in the caller's transaction. 409 when the environment does not run. */
+/** The row, in the caller's transaction. 409 when the environment does not run, 429 when its tenant has no bytes left for it. */
 export async function beginSnapshot(
   context: SnapshotContext,
   tx: Tx,
@@ -49,6 +51,8 @@ export async function beginSnapshot(
 ): Promise<SnapshotRow> {
   const known = await environmentByUid(tx, uid);
   if (known === undefined) throw notRunning(vmId, undefined);
+  const over = await overSnapshotBytes(tx, known.tenant_id, 1); // how many it takes is known once it is there
+  if (over !== undefined) throw quotaExceeded(over);
   // In the order in which rows are locked; all of them stay what they are until the row is there.
   const host = await tx
     .selectFrom('hosts')
@@ -158,7 +162,10 @@ export async function takeOnHost(context: SnapshotContext, row: SnapshotRow): Pr
   if (taken.state === 'broken') throw await brokenTaking(context, row, taken.error);
 }
 
-/** Waits until the host has it safe; then it is `ready`, with whatever `onReady` writes in that transaction. */
+/**
+ * Waits until the host has it safe; then it is `ready`, with whatever `onReady` writes in that transaction. One with more bytes than its tenant has left is
+ * an `error` that is collected at once.
+ */
 export async function finishTaking(
   context: SnapshotContext,
   row: SnapshotRow,
@@ -166,6 +173,12 @@ export async function finishTaking(
 ): Promise<SnapshotRow> {
   const found = await whenDurable(context, row);
   const ready = await context.db.transaction(async (tx) => {
+    const over = await overSnapshotBytes(tx, row.tenant_id, found.stored_bytes ?? 0);
+    if (over !== undefined) {
+      const refusal = quotaExceeded(over);
+      const columns = { retention_until: now };
+      return (await transitionSnapshot(tx, row, 'error', { error: refusal.message, columns })) && refusal;
+    }
     const changed = await transitionSnapshot(tx, row, 'ready', {
       columns: {
         digest: found.digest ?? null,
@@ -177,6 +190,7 @@ export async function finishTaking(
     if (changed !== undefined) await onReady(tx, changed);
     return changed;
   });
+  if (ready instanceof AppError) throw ready;
   if (ready !== undefined) return ready;
   const current = await snapshotById(context.db.query, row.id);
   if (current?.state === 'ready' || current?.state === 'restoring') return current; // by another

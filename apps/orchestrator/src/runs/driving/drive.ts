@@ -1,12 +1,13 @@
 /** What every step of driving a run has at hand. */
 import type { AppError } from '@fuse/contract';
-import type { CollectedOutputs } from '@fuse/host-protocol';
+import type { ObjectStore } from '@fuse/object-store';
 import type { Logger } from '@fuse/runtime';
 import type { Db } from '../../db/db.ts';
 import type { EnvironmentRow, RunRow } from '../../db/schema.ts';
 import type { EnvironmentService } from '../../environments/environment-service.ts';
 import type { HostClient } from '../../hosts/host-client.ts';
 import type { Sealer } from '../../secrets/sealer.ts';
+import type { Collection } from '../outputs.ts';
 import type { StoredRequest } from '../request.ts';
 import { execIdOf } from '../run.ts';
 import type { RunHold } from '../run-store.ts';
@@ -42,6 +43,7 @@ export interface DriveContext {
   db: Db;
   sealer: Sealer;
   environments: EnvironmentService;
+  objectStore: ObjectStore;
   log: Logger;
   limits: RunLimitsConfig;
   /** How long ended runs, their outputs included, are kept. */
@@ -77,7 +79,7 @@ export interface Whereabouts {
 
 /** `error`: what is missing, and why. */
 export interface Collected {
-  collected?: CollectedOutputs;
+  collected?: Collection;
   error?: AppError;
 }
 

@@ -1,9 +1,10 @@
 /** saving -> the end: outputs and logs from the guest into the object store. The result is in the row already. */
 import { randomBytes } from 'node:crypto';
-import { AppError, MAX_OUTPUTS, RUN_WORKSPACE } from '@fuse/contract';
-import type { CollectedOutputs } from '@fuse/host-protocol';
+import { AppError, MAX_OUTPUTS, RUN_WORKSPACE, type SkippedOutput } from '@fuse/contract';
 import type { RunRow } from '../../db/schema.ts';
+import { outputBytesLeft } from '../../quotas/take-quota.ts';
 import { outputsPrefix } from '../object-keys.ts';
+import type { Collection } from '../outputs.ts';
 import { storableText } from '../storable-text.ts';
 import { type Collected, type Drive, type DriveContext, requestOf, type Whereabouts, whereaboutsOf } from './drive.ts';
 import { endRun } from './end-run.ts';
@@ -60,14 +61,16 @@ export async function collectAll(
 export const collectLogs = (context: DriveContext, run: RunRow, at: Whereabouts, signal: AbortSignal) =>
   collect(context, run, at, [], signal);
 
-function collect(
+async function collect(
   context: DriveContext,
   run: RunRow,
   { host, environment, execId }: Whereabouts,
   globs: string[],
   signal: AbortSignal,
-): Promise<CollectedOutputs> {
+): Promise<Collection> {
   const { maxOutputFileBytes, maxOutputTotalBytes } = context.limits;
+  const left = globs.length === 0 ? undefined : await outputBytesLeft(context.db.query, run.tenant_id);
+  const isCutByQuota = left !== undefined && left < maxOutputTotalBytes;
   const attempt = () =>
     host.collectOutputs(
       environment.vm_id,
@@ -78,15 +81,21 @@ function collect(
         key_prefix: outputsPrefix(run.id, randomBytes(4).toString('hex')),
         max_files: MAX_OUTPUTS,
         max_file_bytes: maxOutputFileBytes,
-        max_total_bytes: maxOutputTotalBytes,
+        max_total_bytes: isCutByQuota ? Math.max(1, left) : maxOutputTotalBytes,
         exec_id: execId,
       },
       signal,
     );
-  return untilHostAnswers(attempt, {
+  const collected = await untilHostAnswers(attempt, {
     signal,
     giveUpAfterMs: context.hostLostAfterMs,
     // The object store, not the host, is away.
     also: (error) => hasCode(error, 'unavailable'),
   });
+  return isCutByQuota ? { ...collected, skipped: collected.skipped.map(skippedByQuota) } : collected;
 }
+
+const skippedByQuota = ({ path, reason }: SkippedOutput): SkippedOutput => ({
+  path,
+  reason: reason === 'total_too_large' ? 'quota_exceeded' : reason,
+});

@@ -1,0 +1,26 @@
+/** What a tenant may ask of a run, before room is looked for: how many, how long, how much, and whether it may keep anything. */
+import type { Tx } from '../db/db.ts';
+import type { RateStanding } from '../quotas/quotas.ts';
+import { acceptCreates, defaultRunSeconds, requireOutputBytes } from '../quotas/take-quota.ts';
+import type { RunPlan } from './request.ts';
+
+interface Accepting {
+  /** Else it gets the default, or the longest time that its tenant may have. */
+  isTimeGiven: boolean;
+  /** Hears how the rate of creates stands with it. */
+  told: ((rate: RateStanding) => void) | undefined;
+}
+
+/** Throws `quota_exceeded`. The tenant's row is locked from now on, when it has limits. */
+export async function acceptRun(
+  tx: Tx,
+  tenantId: string,
+  plan: RunPlan,
+  { isTimeGiven, told }: Accepting,
+): Promise<RunPlan> {
+  const askedSeconds = Math.ceil(plan.timeoutMs / 1_000);
+  const runSeconds = isTimeGiven ? askedSeconds : await defaultRunSeconds(tx, tenantId, askedSeconds);
+  await acceptCreates(tx, tenantId, { creates: 1, runSeconds, reservation: { environments: 1, ...plan.shape } }, told);
+  if (plan.outputs.length > 0) await requireOutputBytes(tx, tenantId, 1);
+  return runSeconds === askedSeconds ? plan : { ...plan, timeoutMs: runSeconds * 1_000 };
+}
