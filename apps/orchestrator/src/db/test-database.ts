@@ -1,4 +1,5 @@
 /** For tests: each engine with the schema in place. Every database test runs on both. */
+import { DEFAULT_TENANT } from '@fuse/contract';
 import { createLogger, type Logger } from '@fuse/runtime';
 import { sharedPostgres, type TestDatabase } from '@fuse/testing';
 import { sql } from 'kysely';
@@ -26,7 +27,7 @@ export async function testLocation(engine: Engine): Promise<AsyncDisposable & { 
 
 let pglite: Promise<Db> | undefined;
 
-/** One for the whole test file, since its boot takes seconds; emptied for each caller. */
+/** One for the whole test file, since its boot takes seconds; for each caller as it was when it was new. */
 async function emptyPglite(): Promise<Db> {
   pglite ??= openPglite().then(async (engine) => {
     const db = new Db(engine);
@@ -39,6 +40,7 @@ async function emptyPglite(): Promise<Db> {
     db.query,
   );
   await sql.raw(`truncate ${tables.rows.map(({ name }) => name).join(', ')}`).execute(db.query);
+  await sql`insert into tenants (id) values (${DEFAULT_TENANT})`.execute(db.query);
   return db;
 }
 
