@@ -1,8 +1,10 @@
 import { scopes } from '@fuse/contract';
+import { createLogger } from '@fuse/runtime';
+import { FrameClient } from '@fuse/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openDatabase } from '../db/open.ts';
 import { engines, quiet } from '../db/test-database.ts';
-import { type Answer, startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
+import { type Answer, startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
 
 const bearer = (key: string) => ({ headers: { authorization: `Bearer ${key}` } });
 
@@ -133,14 +135,39 @@ describe.each(engines)('API keys on %s', (engine) => {
     if (engine === 'pglite') return; // its one connection is the orchestrator's
     const { key } = await mint({}, { headers: { 'idempotency-key': 'in-clear' } });
     await using db = await openDatabase(scene.location, quiet);
-    const { rows } = await db.query
-      .selectFrom('idempotency_keys')
-      .selectAll()
-      .execute()
-      .then((found) => ({ rows: found }));
-    const keys = await db.query.selectFrom('api_keys').selectAll().execute();
-    expect(
-      JSON.stringify([rows, keys.map((row) => ({ ...row, hash: Buffer.from(row.hash).toString('latin1') }))]),
-    ).not.toContain(key.slice('fuse_sk_'.length));
+    const answers = await db.query.selectFrom('idempotency_keys').selectAll().execute();
+    const rows = await db.query.selectFrom('api_keys').selectAll().execute();
+    const readable = rows.map((row) => ({ ...row, hash: Buffer.from(row.hash).toString('latin1') }));
+    expect(answers.length).toBeGreaterThan(0);
+    expect(JSON.stringify([answers, readable])).not.toContain(key.slice('fuse_sk_'.length));
   });
 });
+
+it('credentials of every kind are in no log line and in no entry of the audit log, right or wrong', async () => {
+  const lines: string[] = [];
+  const log = createLogger({ name: 'test', level: 'trace', destination: { write: (line) => void lines.push(line) } });
+  const config = { logLevel: 'trace' };
+  await using scene = await startTestOrchestrator('postgres', { config, deps: { log } });
+  const { url } = scene.orchestrator;
+  const { key } = (await scene.call('POST', '/v1/api-keys', { scopes: ['exec', 'environments:read'] })).body;
+  await scene.call('POST', '/v1/environments', { task_id: 'one' });
+  const token = (await scene.call('GET', '/v1/environments/fuse-one/files?path=/fuse/auth-token')).body;
+  const login = await scene.call('POST', '/login', { token: TEST_TOKEN });
+  const cookie = login.headers.get('set-cookie')?.split(';')[0] ?? '';
+  const ticket = await scene.call('POST', '/v1/environments/fuse-one/tickets', { for: 'attach' }, bearer(key));
+  const wrong = ['fuse_sk_wrong-key-of-somebody', 'fuse_env_wrong-token', 'wrong-master-token'];
+  for (const given of [key, token, ...wrong])
+    await scene.call('DELETE', '/v1/environments/none', undefined, bearer(given));
+  for (const given of wrong) await scene.call('POST', '/login', { token: given });
+  await fetch(`${url}/v1/tenants`, { method: 'POST', headers: { cookie }, body: '{' });
+  const attach = `/v1/environments/fuse-one/attach?tty=1&cmd=true&ticket=${ticket.body.ticket}`;
+  const client = await FrameClient.webSocket({ url }, attach);
+  await client.ended;
+  await expect(FrameClient.webSocket({ url }, attach)).rejects.toThrow('401');
+  await expect.poll(() => lines.filter((line) => line.includes('"connection"')).length).toBe(2);
+  const secrets = [key, token, TEST_TOKEN, cookie.slice('fuse_session='.length), ticket.body.ticket, ...wrong];
+  for (const secret of secrets) {
+    expect(secret.length).toBeGreaterThan(10);
+    expect(lines.join('')).not.toContain(secret);
+  }
+}, 60_000);
