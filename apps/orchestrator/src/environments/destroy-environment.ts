@@ -51,7 +51,10 @@ async function untilDestroyed(
     try {
       return await destroyVm(context.archiving, row, client);
     } catch (error) {
-      if (!isHostUnreachable(error) || performance.now() > giveUpAt) throw error;
+      if (!isHostUnreachable(error)) throw error;
+      const current = await environmentByUid(context.db.query, row.uid);
+      if (current === undefined || isGone(current.state)) return {}; // its host was declared lost meanwhile
+      if (performance.now() > giveUpAt) throw error;
       await sleep(LOOK_AGAIN_MS);
     }
   }
