@@ -1,3 +1,4 @@
+export * from './certificates.ts';
 export * from './frame-client.ts';
 export * from './free-port.ts';
 export * from './kept-process.ts';
