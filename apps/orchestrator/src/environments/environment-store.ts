@@ -11,7 +11,7 @@ import {
 import { type RawBuilder, sql, type Updateable } from 'kysely';
 import { channels, inMs, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
 import type { EnvironmentRow, EnvironmentsTable, Exposed } from '../db/schema.ts';
-import { recordEvent } from '../events/events.ts';
+import { type NewEvent, recordEvents } from '../events/events.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { isMetered, settleUse } from '../usage/metering.ts';
@@ -123,6 +123,8 @@ export interface Change {
   columns?: Omit<Updateable<EnvironmentsTable>, 'uid' | 'state' | 'version'>;
   /** Told with the event: it is now as of this snapshot. */
   restoredFrom?: string;
+  /** Told before the event. */
+  before?: readonly NewEvent[];
 }
 
 /**
@@ -136,7 +138,13 @@ export async function transition(
   change: Change | string = {},
 ): Promise<EnvironmentRow | undefined> {
   if (!canBecome(row.state, to)) throw new Error(`environment ${row.uid}: ${row.state} cannot become ${to}`);
-  const { error, lease, columns = {}, restoredFrom }: Change = typeof change === 'string' ? { error: change } : change;
+  const {
+    error,
+    lease,
+    columns = {},
+    restoredFrom,
+    before,
+  }: Change = typeof change === 'string' ? { error: change } : change;
   if (isMetered(row.state) && !isMetered(to)) await settleUse(tx, row);
   const changed = await tx
     .updateTable('environments')
@@ -159,12 +167,16 @@ export async function transition(
     .returningAll()
     .executeTakeFirst();
   if (changed === undefined) return undefined;
-  await recordState(tx, changed, restoredFrom);
+  await recordState(tx, changed, { restoredFrom, before });
   if (isGone(to) || to === 'paused') await notify(tx, channels.capacity);
   return changed;
 }
 
-async function recordState(tx: Tx, row: EnvironmentRow, restoredFrom?: string): Promise<void> {
+async function recordState(
+  tx: Tx,
+  row: EnvironmentRow,
+  { restoredFrom, before = [] }: { restoredFrom?: string | undefined; before?: readonly NewEvent[] | undefined } = {},
+): Promise<void> {
   const data: StateEventData = {
     state: row.state,
     vm_id: row.id,
@@ -173,7 +185,7 @@ async function recordState(tx: Tx, row: EnvironmentRow, restoredFrom?: string): 
     ...(restoredFrom === undefined ? {} : { restored_from: restoredFrom }),
   };
   const subject = { subjectKind: 'environment', subjectId: row.uid, tenantId: row.tenant_id } as const;
-  await recordEvent(tx, { ...subject, kind: 'state', data: { ...data } });
+  await recordEvents(tx, [...before, { ...subject, kind: 'state', data: { ...data } }]);
 }
 
 /** States in which somebody drives the row to another one, under its lease. */

@@ -12,6 +12,7 @@ import type { EnvironmentContext } from './environment-context.ts';
 import { openStartup, type PlannedStartup } from './environment-secrets.ts';
 import { putToken } from './environment-token.ts';
 import { confidedFiles, type GuestFile, ownFiles } from './own-files.ts';
+import type { StartSteps } from './start-steps.ts';
 
 const MAX_LOG_BYTES = 8 * 1_048_576;
 /** On top of the script's own timeout, which the guest keeps: then the guest does not answer as it should. */
@@ -33,22 +34,29 @@ interface Furnishing {
 export async function runStartup(
   context: EnvironmentContext,
   row: EnvironmentRow,
+  steps: StartSteps,
   signal: AbortSignal | undefined,
 ): Promise<void> {
   const startup = row.startup === null ? null : openStartup(context.sealer, row.startup, row.uid);
   await redacting(startup?.secrets ?? {}, async () => {
     const client = await context.hosts.client(row.host_id);
-    await furnish({ context, client, row, signal }, startup);
+    await furnish({ context, client, row, signal }, startup, steps);
   });
 }
 
-async function furnish(furnishing: Furnishing, startup: PlannedStartup | null): Promise<void> {
+async function furnish(furnishing: Furnishing, startup: PlannedStartup | null, steps: StartSteps): Promise<void> {
   const { context, row, signal } = furnishing;
   const { healthcheck } = row;
   const begun = startup?.script === undefined ? undefined : await findScript(furnishing);
-  await putToken(context, row, signal, begun === undefined ? ownFiles(row) : []);
-  if (startup !== null && begun === undefined) await putFiles(furnishing, startup);
-  if (startup?.script !== undefined) await runScript(furnishing, startup, startup.script);
+  await steps.take('files', async () => {
+    await putToken(context, row, signal, begun === undefined ? ownFiles(row) : []);
+    if (startup !== null && begun === undefined) await putFiles(furnishing, startup);
+  });
+  const script = startup?.script;
+  if (startup !== null && script !== undefined) {
+    await steps.tell();
+    await steps.take('script', () => runScript(furnishing, startup, script));
+  }
   if (healthcheck !== null)
     await ask(furnishing, (client) => client.putHealthcheck(row.vm_id, healthcheck, furnishing.signal));
 }

@@ -16,6 +16,7 @@ import { openEnv } from './environment-secrets.ts';
 import { claimStart, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
 import { runStartup, STARTUP_TIMED_OUT } from './run-startup.ts';
 import { reportSeedFailure, sourceOf } from './seed.ts';
+import { StartSteps } from './start-steps.ts';
 
 const LOOK_AGAIN_MS = 250;
 
@@ -81,10 +82,11 @@ async function boot(
   row: EnvironmentRow,
   { signal, start, onRunning }: StartOptions,
 ): Promise<EnvironmentRow> {
+  const steps = new StartSteps(context, row);
   try {
-    await createVm(context, row, { signal, start });
+    await steps.take(steps.first, () => createVm(context, row, { signal, start }));
     signal?.throwIfAborted();
-    await runStartup(context, row, signal);
+    await runStartup(context, row, steps, signal);
     signal?.throwIfAborted();
   } catch (error) {
     if (signal?.reason instanceof ProcessStops || (isGoneOnWith(row) && isHostUnreachable(error)))
@@ -92,7 +94,7 @@ async function boot(
     else await giveUpIfStarting(context, row.uid, reasonOf(error, signal));
     throw startError(row, error, signal);
   }
-  return confirmRunning(context, row, onRunning);
+  return confirmRunning(context, row, steps, onRunning);
 }
 
 /** Nobody waits for it, so whoever comes by goes on with it. */
@@ -130,12 +132,13 @@ export async function createVm(context: EnvironmentContext, row: EnvironmentRow,
 async function confirmRunning(
   context: EnvironmentContext,
   row: EnvironmentRow,
+  steps: StartSteps,
   onRunning: StartOptions['onRunning'],
 ): Promise<EnvironmentRow> {
   const running = await context.db.transaction(async (tx) => {
     // Nobody could use it before.
     const columns = row.startup === null ? {} : { last_activity_at: now };
-    const changed = await transition(tx, row, 'running', { columns });
+    const changed = await transition(tx, row, 'running', { columns, before: steps.untold() });
     if (changed !== undefined) await onRunning?.(tx);
     return changed;
   });

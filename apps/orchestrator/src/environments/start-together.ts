@@ -16,6 +16,7 @@ import {
   reasonOf,
   startError,
 } from './start-environment.ts';
+import { StartSteps } from './start-steps.ts';
 
 const MAX_AT_ONCE = 16;
 
@@ -47,6 +48,8 @@ async function bootAll(
   { signal, onRunning, before }: StartTogetherOptions,
 ): Promise<EnvironmentRow[]> {
   let failed: EnvironmentRow | undefined;
+  const steps = new Map(rows.map((row) => [row.uid, new StartSteps(context, row)]));
+  const stepsOf = ({ uid }: EnvironmentRow) => steps.get(uid) ?? throwMissing(uid);
   try {
     await before;
     signal.throwIfAborted();
@@ -57,8 +60,9 @@ async function bootAll(
       for (const row of queue) {
         if (either.aborted) return;
         const start = async () => {
-          await createVm(context, row, { signal: either });
-          await runStartup(context, row, either);
+          const own = stepsOf(row);
+          await own.take(own.first, () => createVm(context, row, { signal: either }));
+          await runStartup(context, row, own, either);
         };
         await start().catch((error: unknown) => {
           if (failing.signal.aborted) return; // the first one's reason counts
@@ -71,7 +75,8 @@ async function bootAll(
     either.throwIfAborted();
     return await context.db.transaction(async (tx) => {
       const running: EnvironmentRow[] = [];
-      for (const row of rows) running.push((await transition(tx, row, 'running')) ?? throwGone(row));
+      for (const row of rows)
+        running.push((await transition(tx, row, 'running', { before: stepsOf(row).untold() })) ?? throwGone(row));
       await onRunning?.(tx, running);
       return running;
     });
@@ -84,6 +89,10 @@ async function bootAll(
     await Promise.all(rows.map(giveUp));
     throw failed === undefined ? error : startError(failed, error, signal);
   }
+}
+
+function throwMissing(uid: string): never {
+  throw new Error(`environment ${uid} is not among those that start`);
 }
 
 function throwGone(row: EnvironmentRow): never {
