@@ -7,6 +7,9 @@ import { Disposables, type Logger, newId, systemClock } from '@fuse/runtime';
 import { ApiKeyService } from './api-keys/api-key-service.ts';
 import { Credentials } from './api-keys/credentials.ts';
 import { registerApiKeyRoutes } from './api-keys/routes.ts';
+import { AuditLog } from './audit/audit-log.ts';
+import { AUDIT_SWEEP_EVERY_MS, auditSweeper } from './audit/audit-sweeper.ts';
+import { registerAuditRoutes } from './audit/routes.ts';
 import { registerComputerRoutes } from './computer/routes.ts';
 import type { OrchestratorConfig } from './config.ts';
 import { ensureCluster } from './db/cluster.ts';
@@ -54,6 +57,7 @@ import { RunService } from './runs/run-service.ts';
 import { RunWorker } from './runs/run-worker.ts';
 import { Wakeup } from './runs/wakeup.ts';
 import { createSealer } from './secrets/aes-sealer.ts';
+import { Resealer } from './secrets/resealing.ts';
 import { registerSessionRoutes } from './sessions/routes.ts';
 import { SessionService } from './sessions/session-service.ts';
 import { ChunkCollector } from './snapshots/exporting/chunk-collector.ts';
@@ -71,6 +75,8 @@ import { registerUsageRoutes } from './usage/routes.ts';
 import { UsageService } from './usage/usage-service.ts';
 
 const HOST_RETRY_MS = 10_000;
+const RESEAL_EVERY_MS = 600_000;
+const RESEAL_LEASE_MS = 60_000;
 
 export interface OrchestratorDeps {
   log: Logger;
@@ -101,6 +107,16 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const sealer = createSealer(config.sealing);
     const cluster = await ensureCluster(db, sealer);
     const owner = newId('orch');
+    const metrics = createMetrics();
+    const audit = disposables.add('audit log', new AuditLog(db, log, metrics.auditEntriesLost));
+    const sweeper = disposables.add(
+      'sweeper of the audit log',
+      auditSweeper(db, config.audit.retentionMs, {
+        log,
+        lease: new LeaderLease(db, { name: 'audit', owner, ms: 2 * AUDIT_SWEEP_EVERY_MS }),
+        intervalMs: AUDIT_SWEEP_EVERY_MS,
+      }),
+    );
     const hub = disposables.add('event hub', await EventHub.open(db));
     const hostDirectory = disposables.add('host clients', new HostDirectory(db, hub, log, sealer, config.hostTls));
     const hosts = new HostService(db, sealer, { tls: config.hostTls, runRetentionMs: config.runs.retentionMs });
@@ -182,6 +198,16 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         sweepEveryMs: config.exports.sweepEveryMs,
       }),
     );
+    const resealer = disposables.add(
+      'resealer',
+      new Resealer({
+        db,
+        sealer,
+        log,
+        lease: new LeaderLease(db, { name: 'resealing', owner, ms: RESEAL_LEASE_MS }),
+        intervalMs: RESEAL_EVERY_MS,
+      }),
+    );
     const exporter = disposables.add(
       'snapshot exporter',
       new SnapshotExporter({
@@ -217,7 +243,6 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const { maxFileBytes, fileLifetimeMs } = config.runs;
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });
     const tickets = new Tickets(db);
-    const metrics = createMetrics();
     installHostMetrics(metrics.registry, db);
     const { masterToken } = config;
     const credentials = disposables.add('credentials', await Credentials.open(db, { log, masterToken }));
@@ -228,6 +253,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       allowList: config.allowedCidrs.length === 0 ? undefined : new AllowList(config.allowedCidrs),
       rateLimiter: config.rateLimit && new RateLimiter(config.rateLimit, systemClock),
       tls: config.tls,
+      audit,
       log,
       metrics,
       registerRoutes(app) {
@@ -247,6 +273,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           secureCookies: config.secureCookies,
           publicUrl: config.publicUrl,
         });
+        registerAuditRoutes(app, db);
         registerUsageRoutes(app, new UsageService(db));
         registerTenantRoutes(app, new TenantService(db, credentials));
         registerApiKeyRoutes(app, new ApiKeyService(db, credentials));
@@ -289,8 +316,10 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     reconciler.start();
     collector.start();
     meter.start();
+    sweeper.start();
     archiveCollector.start();
     chunkCollector.start();
+    if (config.sealing.current !== undefined) resealer.start();
     await exporter.start();
     await worker.start();
     await queueServer.start();
