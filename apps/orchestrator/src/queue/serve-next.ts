@@ -48,7 +48,7 @@ export function serveNext(serving: ServeContext, holder: RunHolder | undefined):
     for (const turn of turns({ ...queue, quotas }, hosts, context.placementPolicy)) {
       const served = await serve(serving, tx, turn, holder);
       if (served === undefined) continue; // gone from the queue meanwhile
-      await noteServed(tx, turn.waiter.tenantId);
+      if (turn.isHead) await noteServed(tx, turn.waiter.tenantId);
       return served;
     }
     return undefined;

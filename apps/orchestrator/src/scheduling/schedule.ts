@@ -37,10 +37,10 @@ export interface SchedulableHost {
 
 export type PlacementPolicy = 'spread' | 'binpack';
 
-/** `lasting`: no departure and no operator's hand changes it. */
+/** What would change it: `never` short of another registration, `state` that of the host, `room` when others leave. */
 interface Obstacle {
   reason: string;
-  lasting: boolean;
+  until: 'never' | 'state' | 'room';
 }
 
 interface Judged {
@@ -64,9 +64,9 @@ export function schedule(
   return { ...rejectionOf(spec, judged), hosts: judgements };
 }
 
-/** Whether it could take it if everybody left and its operator let it. */
-export const couldEverTake = (spec: PlacementSpec, host: SchedulableHost): boolean =>
-  obstaclesOf(spec, host).every(({ lasting }) => !lasting);
+/** Whether it would take it if everybody left. */
+export const wouldTakeWithRoom = (spec: PlacementSpec, host: SchedulableHost): boolean =>
+  obstaclesOf(spec, host).every(({ until }) => until === 'room');
 
 const free = ({ capacity, used }: SchedulableHost): Capacity => less(capacity, used);
 
@@ -129,12 +129,13 @@ const GPU_BACKEND = 'qemu';
 /** In the order of the gates. */
 function obstaclesOf(spec: PlacementSpec, host: SchedulableHost): Obstacle[] {
   const found: Obstacle[] = [];
-  const passing = (reason: string) => found.push({ reason, lasting: false });
-  const lasting = (reason: string) => found.push({ reason, lasting: true });
+  const obstacle = (until: Obstacle['until']) => (reason: string) => found.push({ reason, until });
+  const lasting = obstacle('never');
+  const passing = obstacle('room');
   const wantsGpus = (spec.gpus ?? 0) > 0;
   if (spec.host_id !== undefined && spec.host_id !== host.id) lasting(`is not the pinned host "${spec.host_id}"`);
-  if (host.state !== 'active') passing(`is ${host.state}, not active`);
-  if (!host.reachable) passing('is not reachable');
+  if (host.state !== 'active') obstacle('state')(`is ${host.state}, not active`);
+  if (!host.reachable) obstacle('state')('is not reachable');
   if (spec.region !== undefined && spec.region !== host.region)
     lasting(`is in region "${host.region ?? ''}", the spec requires "${spec.region}"`);
   if (spec.arch !== undefined && spec.arch !== host.arch) lasting(`is ${host.arch}, the spec requires ${spec.arch}`);
@@ -170,7 +171,7 @@ export function obstacleToResume(
 function rejectionOf(spec: PlacementSpec, judged: readonly Judged[]): Omit<Rejection, 'hosts'> {
   if (spec.host_id !== undefined && judged.every(({ host }) => host.id !== spec.host_id))
     return { kind: 'no_such_host', message: `spec.host_id: host "${spec.host_id}" is not registered` };
-  const never = judged.every(({ obstacles }) => obstacles.some(({ lasting }) => lasting));
+  const never = judged.every(({ obstacles }) => obstacles.some(({ until }) => until === 'never'));
   return {
     kind: never ? 'impossible' : 'no_room',
     message: messageFor(spec, judged),

@@ -1,14 +1,15 @@
 /**
  * Whose turn it is when room comes: pure, for environments and runs alike.
  *
- * - Tenants take turns: the one that was served longest ago is first. Within a tenant the oldest is first.
- * - Who does not fit is passed by who does, until it has waited OVERTAKE_MS: from then on every host that could ever take it is kept for it
- *   and those before it. So many small ones never keep a big one out, and it holds up nobody that could not stand in its way.
+ * - Within a tenant the oldest is first: its head, which is the oldest that waits for room alone, not for a host that is away. Tenants take turns: of their heads
+ *   the one goes first whose tenant's former head was served longest ago. Whoever is not the head comes after all heads.
+ * - Who does not fit is passed by who does, until it has waited OVERTAKE_MS: from then on every host that would take it is kept for it and those
+ *   before it. So many small ones never keep a big one out (a head that is old is passed by each other tenant once at most), and it holds up nobody that could not stand in its way.
  * - Who is over its tenant's quota holds up nobody else; once it has waited so long, nobody of its own tenant passes it either.
  * - Who comes anew gets what is left when all that wait have had theirs.
  */
 import type { Placed, PlacementSpec } from './placement.ts';
-import { type Capacity, couldEverTake, type PlacementPolicy, type SchedulableHost, schedule } from './schedule.ts';
+import { type Capacity, type PlacementPolicy, type SchedulableHost, schedule, wouldTakeWithRoom } from './schedule.ts';
 
 export const OVERTAKE_MS = 10_000;
 
@@ -26,13 +27,18 @@ export type QuotaRoom = Partial<Record<'environments' | 'cpus' | 'ram_mb' | 'sto
 export interface Queue<W extends Waiter = Waiter> {
   /** Any order. */
   waiting: readonly W[];
-  /** When a tenant was last served, in any unit; absent: never. */
+  /** When a tenant's head was last served, in any unit; absent: never. */
   servedAt: ReadonlyMap<string, number>;
   quotas: ReadonlyMap<string, QuotaRoom>;
 }
 
-/** First all tenants' oldest, then all tenants' second, and so on. */
-export function inTurn<W extends Waiter>({ waiting, servedAt }: Queue<W>): W[] {
+interface Place<W extends Waiter> {
+  waiter: W;
+  isHead: boolean;
+}
+
+/** First all heads, then of each tenant the next, and so on; those that wait for a host that is away among the others of their tenant. */
+function inTurn<W extends Waiter>({ waiting, servedAt }: Queue<W>, hosts: readonly SchedulableHost[]): Place<W>[] {
   const byTenant = new Map<string, W[]>();
   for (const waiter of [...waiting].sort(oldestFirst)) {
     const mine = byTenant.get(waiter.tenantId);
@@ -45,10 +51,15 @@ export function inTurn<W extends Waiter>({ waiting, servedAt }: Queue<W>): W[] {
     const [one, other] = [servedAt.get(a) ?? never, servedAt.get(b) ?? never];
     return one === other ? 0 : one - other;
   });
-  const rounds = Math.max(0, ...tenants.map(([, mine]) => mine.length));
-  return Array.from({ length: rounds }, (_, round) =>
-    tenants.flatMap(([, mine]) => mine.slice(round, round + 1)),
-  ).flat();
+  const rounds = tenants.map(([, mine]) => headFirst(mine, hosts));
+  const depth = Math.max(0, ...rounds.map((mine) => mine.length));
+  return Array.from({ length: depth }, (_, round) => rounds.flatMap((mine) => mine.slice(round, round + 1))).flat();
+}
+
+function headFirst<W extends Waiter>(mine: readonly W[], hosts: readonly SchedulableHost[]): Place<W>[] {
+  const head = mine.find(({ spec }) => hosts.some((host) => wouldTakeWithRoom(spec, host)));
+  const others = mine.filter((waiter) => waiter !== head).map((waiter) => ({ waiter, isHead: false }));
+  return head === undefined ? others : [{ waiter: head, isHead: true }, ...others];
 }
 
 const oldestFirst = (a: Waiter, b: Waiter): number =>
@@ -57,6 +68,8 @@ const oldestFirst = (a: Waiter, b: Waiter): number =>
 export interface Turn<W extends Waiter> {
   waiter: W;
   placement: Placed;
+  /** Its tenant's turn, rather than what others leave. */
+  isHead: boolean;
   /** As they were for it: with what is promised to those before it. */
   hosts: readonly SchedulableHost[];
 }
@@ -72,7 +85,7 @@ export function* turns<W extends Waiter>(
   /** Room only becomes less on the way: who is alike fares alike. */
   const unplaceable = new Set<string>();
   const held = new Set<string>();
-  for (const waiter of inTurn(queue)) {
+  for (const { waiter, isHead } of inTurn(queue, fleet)) {
     const { spec, tenantId } = waiter;
     if (held.has(tenantId)) continue;
     const isOld = waiter.waitedMs >= OVERTAKE_MS;
@@ -83,13 +96,13 @@ export function* turns<W extends Waiter>(
     const alike = JSON.stringify(spec);
     const placement = unplaceable.has(alike) ? undefined : schedule(spec, fleet, policy);
     if (placement?.kind === 'placed') {
-      yield { waiter, placement, hosts: fleet };
+      yield { waiter, placement, isHead, hosts: fleet };
       promise(spec, fleet, placement.hostId);
       take(spec, quotas.get(tenantId));
       continue;
     }
     unplaceable.add(alike);
-    if (isOld) for (const host of fleet) if (couldEverTake(spec, host)) host.promised = 'all';
+    if (isOld) for (const host of fleet) if (wouldTakeWithRoom(spec, host)) host.promised = 'all';
   }
   return fleet;
 }

@@ -4,7 +4,7 @@ import type { EnvironmentRow } from '../../db/schema.ts';
 import { whyOf } from '../admission.ts';
 import { isGone } from '../environment.ts';
 import type { EnvironmentContext } from '../environment-context.ts';
-import { environmentByUid, takeLease, transition } from '../environment-store.ts';
+import { environmentByUid, releaseLease, takeLease, transition } from '../environment-store.ts';
 
 export interface Patience {
   /** The client went away: the place is given up. Absent: waited to the end, whoever is there. */
@@ -31,7 +31,10 @@ export async function awaitPlace(
     const row = await environmentByUid(context.db.query, uid);
     if (row === undefined || isGone(row.state) || row.state === 'destroying') throw withoutPlace(row);
     if (row.queue_deadline === null) return;
-    if (stopping.aborted) throw stopsWaiting(row);
+    if (stopping.aborted) {
+      await releaseLease(context.db.query, uid, context.owner);
+      throw stopsWaiting(row);
+    }
     if (signal?.aborted) {
       if (await giveUp(context, row)) throw signal.reason;
       continue;
