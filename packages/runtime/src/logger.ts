@@ -3,24 +3,36 @@ import { type DestinationStream, type Logger, pino } from 'pino';
 
 export type { Logger } from 'pino';
 
-const redactedPaths = [
-  'token',
-  '*.token',
+/** Fields of whatever is logged, and of what it holds. */
+const redactedFields = [
   'authorization',
-  '*.authorization',
-  'headers.authorization',
-  'req.headers.authorization',
-  'headers.cookie',
-  'env',
-  '*.env',
-  'secrets',
-  '*.secrets',
-  'stdin',
-  '*.stdin',
-  'secretAccessKey',
-  '*.secretAccessKey',
+  'cookie',
   'entropy_base64',
-  '*.entropy_base64',
+  'env',
+  'files',
+  'gateway_token',
+  'key',
+  'manifest',
+  'manifest_inline',
+  'password',
+  'script',
+  'secret',
+  'secretAccessKey',
+  'secrets',
+  'startup',
+  'startup_script',
+  'stdin',
+  'stdin_base64',
+  'ticket',
+  'token',
+];
+
+const redactedPaths = [
+  ...redactedFields.flatMap((field) => [field, `*.${field}`]),
+  ...['authorization', 'cookie', '["set-cookie"]'].flatMap((header) => {
+    const of = header.startsWith('[') ? header : `.${header}`;
+    return [`headers${of}`, `req.headers${of}`, `res.headers${of}`];
+  }),
 ];
 
 export interface LoggerOptions {

@@ -87,7 +87,7 @@ export async function archiveExecs(
       return true;
     } catch (error) {
       if (performance.now() - from > giveUpMs - RETRY_MS) {
-        log.error({ err: error, key, execs: execs.length }, 'execs not archived');
+        log.error({ err: error, object_key: key, execs: execs.length }, 'execs not archived');
         return false;
       }
     }

@@ -68,7 +68,7 @@ async function remove(
     const aside = join(options.directory, `.removed-${key}-${randomBytes(4).toString('hex')}`);
     await rename(join(options.directory, key), aside);
     await rm(aside, { recursive: true, force: true });
-    options.log.info({ key }, 'template removed');
+    options.log.info({ template: key }, 'template removed');
   });
 }
 

@@ -160,7 +160,7 @@ export class Templates implements AsyncDisposable {
   async #make(key: string, what: Wanted, reason: string, signal: AbortSignal): Promise<void> {
     const { directory, driver, assets, log } = this.#options;
     const startedAt = performance.now();
-    log.info({ key, image: what.image.name, shape: what.shape, reason }, 'making template');
+    log.info({ template: key, image: what.image.name, shape: what.shape, reason }, 'making template');
     const making = join(directory, `.making-${key}-${randomBytes(4).toString('hex')}`);
     await mkdir(making);
     try {
@@ -174,7 +174,7 @@ export class Templates implements AsyncDisposable {
     }
     const stamp = await stampOf(this.#path(key));
     if (stamp !== undefined) this.#checked.set(key, stamp);
-    log.info({ key, image: what.image.name, ms: Math.round(performance.now() - startedAt) }, 'template made');
+    log.info({ template: key, image: what.image.name, ms: Math.round(performance.now() - startedAt) }, 'template made');
     await makeRoom({ directory, log, keep: key, lockName: (other) => this.#lockName(other) });
   }
 

@@ -1,5 +1,6 @@
 /** What makes this control plane itself: made once, by whoever comes first. */
 import { randomBytes } from 'node:crypto';
+import { AppError } from '@fuse/contract';
 import { sealedAt } from '../secrets/sealed-places.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import type { Db } from './db.ts';
@@ -27,8 +28,23 @@ export async function ensureCluster(db: Db, sealer: Sealer): Promise<Cluster> {
     .selectFrom('cluster')
     .selectAll()
     .executeTakeFirstOrThrow();
-  if (url_signing_key_sealed !== null)
-    return { tag, urlSigningKey: Buffer.from(sealer.open(url_signing_key_sealed, CONTEXT), 'base64') };
+  if (url_signing_key_sealed !== null) return { tag, urlSigningKey: openSigningKey(sealer, url_signing_key_sealed) };
   if (url_signing_key === null) throw new Error('the cluster has no signing key');
   return { tag, urlSigningKey: url_signing_key };
+}
+
+function openSigningKey(sealer: Sealer, sealed: string): Uint8Array {
+  try {
+    return Buffer.from(sealer.open(sealed, CONTEXT), 'base64');
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new AppError(
+      'integrity_error',
+      `TOKEN_ENCRYPTION_KEY does not open what is sealed in this database: ${why}`,
+      {
+        cause,
+        hint: 'Start with the key that it was sealed with; while keys change, give the former one as TOKEN_ENCRYPTION_KEY_OLD.',
+      },
+    );
+  }
 }

@@ -82,7 +82,7 @@ export class Resealer implements AsyncDisposable {
         where ${key} = ${row.key} and ${sql.ref(column)} = ${before}`.execute(db.query);
       return true;
     } catch (error) {
-      log.error({ err: error, table, column, key: row.key }, 'a secret is not sealed anew');
+      log.error({ err: error, table, column, row: row.key }, 'a secret is not sealed anew');
       return false;
     }
   }
