@@ -17,6 +17,8 @@ import { beginSnapshot, newSnapshotId } from './take-snapshot.ts';
 export interface SnapshotCreation {
   tenantId: string;
   vmId: string;
+  /** The API key that asks for it. */
+  keyId?: string | undefined;
   request: CreateSnapshot;
   idempotent: IdempotentRequest | undefined;
 }
@@ -53,14 +55,14 @@ export async function createSnapshot(
 /** Undefined: the key is taken. */
 async function begin(
   context: SnapshotContext,
-  { tenantId, vmId, request, idempotent }: SnapshotCreation,
+  { tenantId, vmId, keyId, request, idempotent }: SnapshotCreation,
 ): Promise<SnapshotRow | undefined> {
   const id = newSnapshotId();
   return context.db.transaction(async (tx) => {
     if (idempotent !== undefined && !(await claimKey(tx, idempotent, id))) return undefined;
     const environment = await environmentById(tx, tenantId, vmId);
     if (environment === undefined) throw new AppError('not_found', `vm ${vmId} not found`);
-    return beginSnapshot(context, tx, { id, environment, request });
+    return beginSnapshot(context, tx, { id, environment, request, keyId });
   });
 }
 

@@ -10,6 +10,7 @@ import {
 import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { knownArch } from '../environments/environment.ts';
+import type { Caller } from '../http/authentication.ts';
 import type { App } from '../http/http-server.ts';
 import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
@@ -42,11 +43,12 @@ export function registerSnapshotRoutes(app: App, snapshots: SnapshotService): vo
     '/v1/environments/:id/snapshots',
     { config, schema: { params, body: optionalBody } },
     async (request, reply) => {
-      const { tenantId } = request.caller;
+      const { tenantId, keyId } = request.caller;
       const { id: vmId } = request.params;
       const { snapshot, replayed } = await snapshots.create({
         tenantId,
         vmId,
+        keyId,
         request: request.body,
         idempotent: idempotentRequest(request.headers, {
           tenantId,
@@ -77,7 +79,8 @@ export function registerSnapshotRoutes(app: App, snapshots: SnapshotService): vo
     const { layer_key: layerKey, arch } = request.query;
     if (!layerKey) throw required('layer_key');
     if (!arch) throw required('arch');
-    return snapshots.resolve({ tenantId: request.caller.tenantId, layerKey, arch: knownArch(arch) ?? arch });
+    const { tenantId } = request.caller;
+    return snapshots.resolve({ tenantId, madeBy: layerMaker(request.caller), layerKey, arch: knownArch(arch) ?? arch });
   });
 
   app.get('/v1/snapshots/:id', { config, schema: { params } }, async (request) =>
@@ -114,6 +117,12 @@ export function registerSnapshotRoutes(app: App, snapshots: SnapshotService): vo
       return reply.code(204).send();
     },
   );
+}
+
+/** Published clients see the layers that their own key made (api.md 2.9); keys with scopes see all of their tenant's. */
+function layerMaker({ scopes, keyId }: Caller): string | null | undefined {
+  if (scopes === 'all') return null;
+  return scopes === 'plain' ? keyId : undefined;
 }
 
 const required = (field: string) => new AppError('invalid_argument', `${field} is required`, { details: { field } });

@@ -28,7 +28,7 @@ export interface SnapshotFilter {
 export type ListedSnapshot = SnapshotRow & { position: string };
 
 const position = sql<string>`to_char(created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
-const shownTenant = sql<string>`case when layer_key is null then task_id when tenant_id = 'default' then '' else tenant_id end`;
+const shownTenant = sql<string>`case when layer_key is null then task_id else coalesce(key_id, '') end`;
 const EXACT = ['vm_id', 'task_id', 'mode', 'name', 'layer_key', 'arch'] as const;
 
 /** One more than `limit` when there are more. */
@@ -55,14 +55,22 @@ export function listSnapshots(db: Queryable, filter: SnapshotFilter): Promise<Li
     .execute();
 }
 
+export interface Layer {
+  tenantId: string;
+  /** The API key that made it; null: the master; undefined: anybody of the tenant. */
+  madeBy: string | null | undefined;
+  layerKey: string;
+  arch: string;
+}
+
 /** The newest ready one of this layer. */
 export function resolveLayer(
   db: Queryable,
-  { tenantId, layerKey, arch }: { tenantId: string; layerKey: string; arch: string },
+  { tenantId, madeBy, layerKey, arch }: Layer,
 ): Promise<SnapshotRow | undefined> {
-  return db
-    .selectFrom('snapshots')
-    .selectAll()
+  let query = db.selectFrom('snapshots').selectAll();
+  if (madeBy !== undefined) query = query.where('key_id', 'is not distinct from', madeBy);
+  return query
     .where('tenant_id', '=', tenantId)
     .where('layer_key', '=', layerKey)
     .where('arch', '=', arch)

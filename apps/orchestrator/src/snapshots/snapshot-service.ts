@@ -7,7 +7,7 @@ import { type Freed, finishDeleting, markDeleting, markExpired } from './delete-
 import { beginRestore, finishRestore, type RestoreRequest, snapshotNotFound } from './restore-snapshot.ts';
 import { toSnapshot } from './snapshot.ts';
 import type { SnapshotContext } from './snapshot-context.ts';
-import { type ListedSnapshot, listSnapshots, resolveLayer, type SnapshotFilter } from './snapshot-reads.ts';
+import { type Layer, type ListedSnapshot, listSnapshots, resolveLayer, type SnapshotFilter } from './snapshot-reads.ts';
 import { snapshotById } from './snapshot-store.ts';
 import {
   beginSnapshot,
@@ -99,7 +99,7 @@ export class SnapshotService implements AsyncDisposable {
     return listSnapshots(this.#context.db.query, filter);
   }
 
-  async resolve(layer: { tenantId: string; layerKey: string; arch: string }): Promise<ResolvedSnapshot> {
+  async resolve(layer: Layer): Promise<ResolvedSnapshot> {
     const row = await resolveLayer(this.#context.db.query, layer);
     return row === undefined ? { found: false } : { found: true, snapshot: toSnapshot(row) };
   }

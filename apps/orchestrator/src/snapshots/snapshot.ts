@@ -2,7 +2,6 @@
 import { EnvironmentSpec, type Snapshot, type SnapshotState } from '@fuse/contract';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
 
-const DEFAULT_TENANT = 'default';
 /** Where our own exports go, in `exports`. */
 const OBJECT_STORE = 'object-store';
 
@@ -19,8 +18,7 @@ export function specOf(row: EnvironmentRow): EnvironmentSpec {
 
 /** Published clients know a snapshot's owner as its task, a layer's as the key that made it, which is none for the master. */
 function publicTenant(row: SnapshotRow): string | undefined {
-  if (row.layer_key === null) return row.task_id;
-  return row.tenant_id === DEFAULT_TENANT ? undefined : row.tenant_id;
+  return row.layer_key === null ? row.task_id : (row.key_id ?? undefined);
 }
 
 export function toSnapshot(row: SnapshotRow): Snapshot {

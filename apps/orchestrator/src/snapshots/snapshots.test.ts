@@ -242,6 +242,26 @@ describe.each(engines)('snapshots on %s', (engine) => {
         );
     });
 
+    it('that are layers are those of the key that made them, and of every key with scopes of its tenant', async () => {
+      const { id } = await create();
+      const keyed = async (body: object) => {
+        const { key, id: keyId } = (await call('POST', '/v1/api-keys', body)).body;
+        const init = { headers: { authorization: `Bearer ${key}` } };
+        const ask = (method: string, path: string, sent?: object) => call(method, path, sent, init);
+        return { keyId, ask };
+      };
+      const [maker, other, scoped] = await Promise.all([keyed({}), keyed({}), keyed({ scopes: ['snapshots'] })]);
+      const made = await maker.ask('POST', `/v1/environments/${id}/snapshots`, { layer_key: 'of-a-key' });
+      expect(made).toMatchObject({ status: 201, body: { tenant_id: maker.keyId } });
+      const resolve = '/v1/snapshots/resolve?layer_key=of-a-key&arch=amd64';
+      expect((await maker.ask('GET', resolve)).body.snapshot.id).toBe(made.body.id);
+      expect((await scoped.ask('GET', resolve)).body.snapshot.id).toBe(made.body.id);
+      expect((await other.ask('GET', resolve)).body).toEqual({ found: false });
+      expect((await call('GET', resolve)).body).toEqual({ found: false });
+      const byMaker = await call('GET', `/v1/snapshots?tenant_id=${maker.keyId}`);
+      expect(byMaker.body.snapshots).toMatchObject([{ id: made.body.id }]);
+    });
+
     it('are resolved by layer, the newest ready one, and a miss is an answer', async () => {
       const { id } = await create();
       await snapshot(id, { layer_key: 'l' });

@@ -39,6 +39,8 @@ export interface NewSnapshot {
   id: string;
   environment: Pick<EnvironmentRow, 'uid' | 'id'>;
   request: CreateSnapshot;
+  /** Of the API key that asks for it. */
+  keyId?: string | undefined;
   /** Taken by itself, counted by checkpoint_keep. */
   isCheckpoint?: boolean;
 }
@@ -47,7 +49,7 @@ export interface NewSnapshot {
 export async function beginSnapshot(
   context: SnapshotContext,
   tx: Tx,
-  { id, environment: { uid, id: vmId }, request, isCheckpoint = false }: NewSnapshot,
+  { id, environment: { uid, id: vmId }, request, keyId, isCheckpoint = false }: NewSnapshot,
 ): Promise<SnapshotRow> {
   const known = await environmentByUid(tx, uid);
   if (known === undefined) throw notRunning(vmId, undefined);
@@ -85,6 +87,7 @@ export async function beginSnapshot(
     name: request.name || metadata.name || null,
     metadata: jsonb(metadata),
     layer_key: request.layer_key || null,
+    key_id: keyId ?? null,
     ...(host === undefined ? {} : { arch: host.arch }),
     include_memory: request.include_memory ?? true,
     image: environment.image,
