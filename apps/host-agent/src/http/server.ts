@@ -1,6 +1,7 @@
 /** The host agent's HTTP interface: packages/host-protocol/src/host.ts, word for word. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { TLSSocket } from 'node:tls';
 import { AppError, toEnvelope } from '@fuse/contract';
 import { FENCE_HEADER, type HostCapacityReport } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
@@ -75,6 +76,10 @@ export function createHttpServer(parts: HttpParts): App {
     forceCloseConnections: 'idle',
     return503OnClosing: false,
   }).withTypeProvider<ZodTypeProvider>();
+  // Not before the handshake: a client that gives up in the middle of it would never be gone.
+  app.server.on('secureConnection', (socket: TLSSocket) => {
+    socket.allowHalfOpen = true;
+  });
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
   app.setErrorHandler(answerError);
@@ -120,5 +125,5 @@ function secure(tls: ServerTls | undefined): object {
   if (tls === undefined) return {};
   const { cert, key, clientCa } = tls;
   const ofClients = clientCa === undefined ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true };
-  return { https: { cert, key, minVersion: 'TLSv1.2', allowHalfOpen: true, ...ofClients } };
+  return { https: { cert, key, minVersion: 'TLSv1.2', ...ofClients } };
 }

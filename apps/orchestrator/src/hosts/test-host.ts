@@ -139,7 +139,10 @@ export class TestHost implements AsyncDisposable {
     const port = this.url === '' ? 0 : Number(new URL(this.url).port);
     const serve = (request: IncomingMessage, response: ServerResponse) => void this.#serve(request, response);
     const tls = this.#tls;
-    const server = tls === undefined ? createServer(serve) : createTlsServer({ ...tls, allowHalfOpen: true }, serve);
+    const server = tls === undefined ? createServer(serve) : createTlsServer(tls, serve);
+    server.on('secureConnection', (socket) => {
+      socket.allowHalfOpen = true;
+    });
     server.on('upgrade', (request, socket, head) => void this.#upgrade(request, socket, head));
     server.keepAliveTimeout = 200; // shorter than the client's: it must live with connections closed under it
     await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));

@@ -8,6 +8,8 @@ import { AppError, toEnvelope } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
 import Fastify, { type FastifyInstance, type FastifyReply, LogController, type RawServerDefault } from 'fastify';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
+import type { AuditSink } from '../audit/audit-log.ts';
+import { installAudit } from '../audit/audit-requests.ts';
 import { actionConstraint } from './action-constraint.ts';
 import { type Authenticator, installAuthentication } from './authentication.ts';
 import { type AllowList, installAllowList } from './cidr.ts';
@@ -19,7 +21,7 @@ import { installRateLimit, type RateLimiter } from './rate-limit.ts';
 import { installRequestLog } from './request-log.ts';
 import { chooseRequestId, installResponseHeaders, setResponseHeaders } from './response-headers.ts';
 import { installRouteList } from './route-list.ts';
-import { type ServerTls, tlsOptions } from './server-tls.ts';
+import { allowHalfOpen, type ServerTls, tlsOptions } from './server-tls.ts';
 import { answerUnreadable } from './unreadable-requests.ts';
 import { installUpgrades } from './upgrades.ts';
 import { installValidation } from './validation.ts';
@@ -45,6 +47,8 @@ export interface HttpServerOptions {
   rateLimiter?: RateLimiter | undefined;
   /** Undefined: plain HTTP. */
   tls?: ServerTls | undefined;
+  /** Where calls that may change something are written down. */
+  audit?: AuditSink | undefined;
   log: Logger;
   metrics: Metrics;
   /** Adds the routes. */
@@ -79,6 +83,7 @@ export function createHttpServer(options: HttpServerOptions): App {
     clientErrorHandler: answerUnreadable,
   }).withTypeProvider<ZodTypeProvider>();
   installRouteList(app);
+  allowHalfOpen(app.server);
   installClosing(app);
   installResponseHeaders(app, version);
   installRequestLog(app);
@@ -89,6 +94,7 @@ export function createHttpServer(options: HttpServerOptions): App {
   installErrors(app);
   installAuthentication(app, authenticator);
   if (options.rateLimiter !== undefined) installRateLimit(app, options.rateLimiter);
+  if (options.audit !== undefined) installAudit(app, options.audit);
   installUpgrades(app, options);
   options.registerRoutes(app);
   return app;

@@ -1,5 +1,6 @@
 /** A connection that is the client's bytes from its 101 on, half-close included. */
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { webSocketClose } from '@fuse/contract';
 import { ClientGone } from './closing.ts';
 import { type Ending, LINGER_MS, type Peer } from './peer.ts';
@@ -10,10 +11,9 @@ export class RawPeer implements Peer {
   #receivedBytes = 0;
   #sentBytes = 0;
 
-  /** Writes the 101, exactly these bytes, and takes `head`, what came behind the request, for the first that is received. */
-  constructor(socket: Socket, head: Uint8Array, protocol: string) {
+  /** Writes the 101, exactly these bytes. */
+  constructor(socket: Socket, protocol: string) {
     this.#socket = socket;
-    if (head.length > 0) socket.unshift(head);
     socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: ${protocol}\r\nConnection: Upgrade\r\n\r\n`);
   }
 
@@ -45,8 +45,8 @@ export class RawPeer implements Peer {
     socket.once('close', () => clearTimeout(linger));
     if (code !== webSocketClose.done) {
       // Written out first: an end that looks like any other would make a part look like the whole.
-      if (socket.writableLength === 0 || socket.writableEnded) socket.resetAndDestroy();
-      else socket.write(Buffer.alloc(0), () => socket.resetAndDestroy());
+      if (socket.writableLength === 0 || socket.writableEnded) reset(socket);
+      else socket.write(Buffer.alloc(0), () => reset(socket));
       return;
     }
     // Closed with bytes unread it would be reset, and the client could lose the last frame.
@@ -62,4 +62,10 @@ export class RawPeer implements Peer {
   get sentBytes(): number {
     return this.#sentBytes;
   }
+}
+
+/** Of TLS, closed without the word of farewell that an end has: there is no reset to be had. */
+function reset(socket: Socket): void {
+  if (socket instanceof TLSSocket) socket.destroy();
+  else socket.resetAndDestroy();
 }

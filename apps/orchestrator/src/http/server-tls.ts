@@ -1,4 +1,6 @@
 /** A listener with TLS of its own. */
+import type { Server } from 'node:http';
+import type { TLSSocket } from 'node:tls';
 
 /** PEM. */
 export interface ServerTls {
@@ -6,6 +8,13 @@ export interface ServerTls {
   key: string;
 }
 
-/** Options of the framework, which types a server with TLS as another one; to its routes it is the same. Sockets that were upgraded may be half closed. */
+/** Options of the framework, which types a server with TLS as another one; to its routes it is the same. */
 export const tlsOptions = (tls: ServerTls | undefined): object =>
-  tls === undefined ? {} : { https: { ...tls, minVersion: 'TLSv1.2', allowHalfOpen: true } };
+  tls === undefined ? {} : { https: { ...tls, minVersion: 'TLSv1.2' } };
+
+/** As those without TLS are, for upgrades. Not before the handshake: a client that gives up in the middle of it would never be gone. */
+export function allowHalfOpen(server: Server): void {
+  server.on('secureConnection', (socket: TLSSocket) => {
+    socket.allowHalfOpen = true;
+  });
+}

@@ -7,9 +7,11 @@ import type { Socket } from 'node:net';
 import { AppError, FRAME_HEADER_BYTES, MAX_FRAME_PAYLOAD_BYTES } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import { WebSocketServer } from 'ws';
-import { type Caller, requireOwnEnvironment, requireScope } from './authentication.ts';
+import { actorOf, remoteOf } from '../audit/audit-requests.ts';
+import { type Caller, NOBODY, requireOwnEnvironment, requireScope } from './authentication.ts';
 import { ClientGone } from './closing.ts';
 import { endingOf, INTERNAL } from './endings.ts';
+import { CLIENT_CLOSED_REQUEST } from './error-responses.ts';
 import type { App, HttpServerOptions } from './http-server.ts';
 import { LINGER_MS, type Peer, ServerStops } from './peer.ts';
 import { RawPeer } from './raw-peer.ts';
@@ -28,7 +30,10 @@ declare module 'fastify' {
 
 const KEEPALIVE_MS = 15_000;
 
-type Options = Pick<HttpServerOptions, 'version' | 'authenticator' | 'allowList' | 'rateLimiter' | 'log' | 'metrics'>;
+type Options = Pick<
+  HttpServerOptions,
+  'version' | 'authenticator' | 'allowList' | 'rateLimiter' | 'audit' | 'log' | 'metrics'
+>;
 
 interface Incoming {
   request: IncomingMessage;
@@ -90,6 +95,8 @@ export class Upgrades {
     const { socket } = incoming;
     const gone = new AbortController();
     socket.on('error', () => {}); // whoever reads or writes it learns of it
+    // At once: a client that has ended may have done so for this socket by the time that it is accepted.
+    if (incoming.head.length > 0) socket.unshift(incoming.head);
     socket.once('close', () => gone.abort(new ClientGone('the client closed the connection')));
     socket.setTimeout(0).setNoDelay(true).setKeepAlive(true, KEEPALIVE_MS);
     const promise = this.#serve(route, incoming, gone).finally(() => this.#open.delete(socket));
@@ -107,10 +114,27 @@ export class Upgrades {
     let held: Disposable | undefined;
     let status = 101;
     let ended: string;
+    let code: string | undefined;
+    let caller = NOBODY;
+    let audited: Promise<void> | undefined;
+    const remote = remoteOf(incoming.socket.remoteAddress); // before it is closed
+    const audit = () => {
+      const { params } = incoming;
+      audited ??= this.#options.audit?.append({
+        ...actorOf(caller),
+        method: 'GET',
+        route: `GET ${route.path}`,
+        target: Object.values(params).join('/'),
+        status,
+        ...(code === undefined ? {} : { code }),
+        request_id: requestId,
+        ...remote,
+      });
+    };
     try {
       if (this.#stopping) throw new ServerStops();
       this.#options.allowList?.check(incoming.socket.remoteAddress);
-      const caller = await this.#authenticate(route, incoming, protocol);
+      caller = await this.#authenticate(route, incoming, protocol);
       this.#options.rateLimiter?.take(caller);
       requireScope(caller, route.scope);
       requireOwnEnvironment(caller, route.path, incoming.params);
@@ -122,6 +146,7 @@ export class Upgrades {
         signal.throwIfAborted();
         peer = this.#accept(route, incoming, protocol);
         metrics.connectionsOpen.inc({ route: route.path });
+        audit();
         return peer;
       };
       const ending = await route.handle({ protocol, params, query, caller, log, signal, accept });
@@ -132,6 +157,8 @@ export class Upgrades {
       const cause: unknown = signal.aborted ? signal.reason : error;
       if (peer === undefined) {
         ({ status, ended } = refuseUpgrade(incoming.socket, cause, { log, requestId, version }));
+        code = status === CLIENT_CLOSED_REQUEST ? undefined : ended;
+        audit();
       } else {
         const ending = endingOf(cause);
         if (ending.code === INTERNAL) log.error({ err: error, route: route.path }, 'connection failed');
@@ -140,6 +167,7 @@ export class Upgrades {
       }
     }
     held?.[Symbol.dispose]();
+    await audited;
     const received_bytes = peer?.receivedBytes ?? 0;
     const sent_bytes = peer?.sentBytes ?? 0;
     if (peer !== undefined) metrics.connectionsOpen.dec({ route: route.path });
@@ -159,10 +187,10 @@ export class Upgrades {
     return this.#options.authenticator.authenticate(request.headers, true);
   }
 
-  #accept(route: UpgradeRoute, { request, socket, head }: Incoming, protocol: string): Peer {
-    if (protocol !== WEBSOCKET) return new RawPeer(socket, head, protocol);
+  #accept(route: UpgradeRoute, { request, socket }: Incoming, protocol: string): Peer {
+    if (protocol !== WEBSOCKET) return new RawPeer(socket, protocol);
     let peer: Peer | undefined;
-    this.#webSockets.handleUpgrade(request, socket, head, (ws) => {
+    this.#webSockets.handleUpgrade(request, socket, Buffer.alloc(0), (ws) => {
       peer = new WebSocketPeer(ws, { halfCloses: route.halfCloses ?? false });
     });
     if (peer === undefined) throw new ClientGone('the client closed the connection');
