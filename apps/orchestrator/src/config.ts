@@ -46,12 +46,14 @@ export interface OrchestratorConfig {
   runs: RunConfig;
   exports: ExportConfig;
   execs: ExecConfig;
+  audit: { retentionMs: number };
   version: string;
   logLevel: string;
 }
 
 export const DEFAULT_PORT = 8_080;
 const DEFAULT_TAKEOVER_SECONDS = 30;
+const AUDIT_RETENTION_SECONDS = 90 * 86_400;
 
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
@@ -113,6 +115,7 @@ const Environment = z.object({
   ORCH_RUN_RETENTION_SECONDS: positive(315_360_000).optional(),
   ORCH_CHECKPOINT_RETENTION_SECONDS: positive(315_360_000).optional(),
   ORCH_EXEC_RETENTION_SECONDS: positive(315_360_000).optional(),
+  ORCH_AUDIT_RETENTION_SECONDS: positive(315_360_000).optional(),
   ORCH_MAX_FILE_BYTES: positive(5 * 1024 ** 4).optional(),
   ORCH_FILE_LIFETIME_SECONDS: positive(31_536_000).optional(),
   ORCH_PLACEMENT: z.enum(['spread', 'binpack']).optional(),
@@ -173,6 +176,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
       ...defaultExecConfig,
       retentionMs: (env.ORCH_EXEC_RETENTION_SECONDS ?? defaultExecConfig.retentionMs / 1_000) * 1_000,
     },
+    audit: { retentionMs: (env.ORCH_AUDIT_RETENTION_SECONDS ?? AUDIT_RETENTION_SECONDS) * 1_000 },
     exports: { ...defaultExportConfig, when: env.FUSE_SNAPSHOT_EXPORT ?? defaultExportConfig.when },
     version: packageVersion(),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',

@@ -80,6 +80,7 @@ export async function startTestOrchestrator(
     runs: defaultRunConfig,
     exports: defaultExportConfig,
     execs: defaultExecConfig,
+    audit: { retentionMs: 3_600_000 },
     takeoverMs: 30_000,
     reconciling: { ...defaultIntervals, intervalMs: 100, leaseMs: 2_000, missingGraceMs: 300, orphanGraceMs: 500 },
     version: 'test',

@@ -79,10 +79,17 @@ function uploads(scope: App, files: GuestFileService): void {
   );
 }
 
+/** They change nothing. */
+const READS: ReadonlySet<FileOperation> = new Set(['stat', 'list', 'glob', 'search']);
+
 function operation(app: App, files: GuestFileService, name: FileOperation): void {
   app.post(
     `${FILES}/${name}`,
-    { config, bodyLimit: FILE_OPERATION_LIMIT_BYTES, schema: { params, body: fileOperations[name].request } },
+    {
+      config: READS.has(name) ? { ...config, audit: false } : config,
+      bodyLimit: FILE_OPERATION_LIMIT_BYTES,
+      schema: { params, body: fileOperations[name].request },
+    },
     (request, reply) => files.operate(targetOf(request, reply), name, request.body),
   );
 }

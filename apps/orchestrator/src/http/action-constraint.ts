@@ -7,7 +7,7 @@
 import type { IncomingMessage } from 'node:http';
 
 /** The one that is asked for; empty: none, or several. */
-function actionOf(url: string): string {
+export function actionOf(url: string): string {
   const query = url.indexOf('?');
   if (query === -1 || !url.includes('action', query)) return '';
   const actions = new URLSearchParams(url.slice(query + 1)).getAll('action');

@@ -9,6 +9,8 @@ export interface Metrics {
   requestsInFlight: Gauge;
   connectionsOpen: Gauge<'route'>;
   connectionBytes: Counter<'route' | 'direction'>;
+  /** Calls that were answered though their audit entry could not be written. */
+  auditEntriesLost: Counter;
 }
 
 export function createMetrics(): Metrics {
@@ -45,6 +47,11 @@ export function createMetrics(): Metrics {
       name: 'orchestrator_connection_bytes_total',
       help: 'Bytes received from and sent to clients of ended connections',
       labelNames: ['route', 'direction'],
+      registers,
+    }),
+    auditEntriesLost: new Counter({
+      name: 'orchestrator_audit_entries_lost_total',
+      help: 'Audit entries that could not be written to the database and are in the log instead',
       registers,
     }),
   };

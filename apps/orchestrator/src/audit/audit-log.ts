@@ -1,0 +1,80 @@
+/**
+ * Writes entries of the audit log. Whoever appends while a write is under way is part of the next one: many calls at once cost few commits. An entry that
+ * cannot be written is in the process's log instead, and counted; the call is answered all the same, for what it changed is changed.
+ */
+import type { AuditEntry } from '@fuse/contract';
+import type { Logger } from '@fuse/runtime';
+import type { Counter } from 'prom-client';
+import type { Db } from '../db/db.ts';
+
+export type NewAuditEntry = Omit<AuditEntry, 'id' | 'at'>;
+
+export interface AuditSink {
+  /** Resolves once it is durable. Never rejects. */
+  append(entry: NewAuditEntry): Promise<void>;
+}
+
+const MAX_BATCH = 200;
+const MAX_TARGET = 1_024;
+const MAX_ROUTE = 256;
+
+export class AuditLog implements AuditSink, AsyncDisposable {
+  readonly #db: Db;
+  readonly #log: Logger;
+  readonly #lost: Counter;
+  readonly #queue: { entry: NewAuditEntry; done: () => void }[] = [];
+  #writing: Promise<void> | undefined;
+
+  constructor(db: Db, log: Logger, lost: Counter) {
+    this.#db = db;
+    this.#log = log;
+    this.#lost = lost;
+  }
+
+  append(entry: NewAuditEntry): Promise<void> {
+    return new Promise((done) => {
+      this.#queue.push({ entry, done });
+      this.#writing ??= this.#writeAll().finally(() => {
+        this.#writing = undefined;
+      });
+    });
+  }
+
+  async #writeAll(): Promise<void> {
+    for (;;) {
+      const batch = this.#queue.splice(0, MAX_BATCH);
+      if (batch.length === 0) return;
+      await this.#write(batch.map(({ entry }) => entry));
+      for (const { done } of batch) done();
+    }
+  }
+
+  async #write(entries: readonly NewAuditEntry[]): Promise<void> {
+    try {
+      await this.#db.query.insertInto('audit').values(entries.map(toRow)).execute();
+    } catch (error) {
+      this.#lost.inc(entries.length);
+      this.#log.error({ err: error, entries }, 'audit entries not written');
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#writing;
+  }
+}
+
+const toRow = (entry: NewAuditEntry) => ({
+  tenant_id: entry.tenant_id ?? null,
+  actor_kind: entry.actor_kind,
+  actor: entry.actor ?? null,
+  method: entry.method,
+  route: storable(entry.route, MAX_ROUTE),
+  target: entry.target === undefined ? null : storable(entry.target, MAX_TARGET),
+  status: entry.status,
+  code: entry.code ?? null,
+  request_id: entry.request_id,
+  remote: entry.remote ?? null,
+});
+
+/** What a client put into a path, as far as anybody reads it; PostgreSQL has no NUL. */
+const storable = (text: string, max: number): string => text.replaceAll('\0', '\\0').slice(0, max);
