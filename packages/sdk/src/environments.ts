@@ -1,4 +1,7 @@
 import {
+  type ComputerAction,
+  ComputerResult,
+  ComputerStatus,
   type CreateEnvironment,
   Environment,
   EnvironmentEvent,
@@ -8,17 +11,21 @@ import {
   environmentTransitions,
   type ForkEnvironment,
   Forks,
-  ListEnvironments,
+  type Health,
+  PlacementReport,
   STARTUP_DEFAULT_TIMEOUT_SECONDS,
   type Ticket,
   type TicketRequest,
+  type UpdateEnvironment,
 } from '@fuse/contract';
+import { z } from 'zod';
+import { type ComputerToolResult, toolResult } from './computer.ts';
 import { environmentPath } from './environment-path.ts';
 import { FuseError } from './errors.ts';
 import { Execs, Processes } from './execs.ts';
 import { type KeyedOptions, onceUnder } from './once.ts';
 import { createTicket } from './open-socket.ts';
-import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
+import { ALL_PAGES_LIMIT, allPages, listOf, nextCursor } from './pages.ts';
 import { type ConnectPortOptions, connectPort, type PortConnection } from './port-connection.ts';
 import { RemoteFiles } from './remote-files.ts';
 import {
@@ -40,13 +47,19 @@ export interface ListEnvironmentsOptions extends CallOptions {
   taskId?: string;
   state?: EnvironmentState;
   hostId?: string;
+  /** Only those that carry all of these. */
+  labels?: Record<string, string>;
   limit?: number;
   cursor?: string;
 }
 
+const EnvironmentsPage = z.object({ environments: listOf(Environment), next_cursor: nextCursor });
+
 export interface Tickets {
   create(request: TicketRequest, options?: CallOptions): Promise<Ticket>;
 }
+
+export type HealthState = Health['state'];
 
 export const isTerminalState = (state: EnvironmentState): boolean => environmentTransitions[state].length === 0;
 
@@ -108,11 +121,12 @@ export class Environments {
   async listPage(
     options: ListEnvironmentsOptions = {},
   ): Promise<{ environments: Environment[]; nextCursor: string | undefined }> {
-    const { taskId, state, hostId, limit, cursor, signal } = options;
-    const page = await this.#transport.json(ListEnvironments, {
+    const { taskId, state, hostId, labels = {}, limit, cursor, signal } = options;
+    const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+    const page = await this.#transport.json(EnvironmentsPage, {
       method: 'GET',
       path: '/v1/environments',
-      query: { task_id: taskId, state, host_id: hostId, limit, cursor },
+      query: { task_id: taskId, state, host_id: hostId, label, limit, cursor },
       repeat: 'freely',
       signal,
     });
@@ -156,6 +170,60 @@ export class Environments {
     return { create: (request, options) => createTicket(this.#transport, id, request, options) };
   }
 
+  /** Its lifetime, what it does when idle, its labels; what is absent stays. A lifetime that is over is not renewed (`conflict`). */
+  update(id: string, request: UpdateEnvironment, options: CallOptions = {}): Promise<Environment> {
+    return this.#transport.json(Environment, {
+      method: 'PATCH',
+      path: environmentPath(id),
+      json: request,
+      repeat: 'freely',
+      ...options,
+    });
+  }
+
+  /**
+   * Nothing new begins in it, and what runs is asked to end. It stays until it is destroyed or its lifetime ends. Resolves when nothing runs any more, at most
+   * half a minute later. Undefined from servers that answer 204.
+   */
+  drain(id: string, options: CallOptions = {}): Promise<Environment> {
+    const call: Call = { ...actionCall(id, 'drain'), repeat: 'if-unsent', ...options };
+    return this.#transport.json(maybeEnvironment, call) as Promise<Environment>; // ours always says what it is
+  }
+
+  /** Gives it another credential; the old one is refused at once, and what was connected with it is cut. */
+  rotateToken(id: string, options: CallOptions = {}): Promise<void> {
+    return this.#transport.none({ ...actionCall(id, 'rotate-token'), ...options });
+  }
+
+  /** Why it is where it is, or waits. */
+  placement(id: string, options: CallOptions = {}): Promise<PlacementReport> {
+    const path = `${environmentPath(id)}/placement`;
+    return this.#transport.json(PlacementReport, { method: 'GET', path, repeat: 'freely', ...options });
+  }
+
+  /** One action on its display: a click, keys, a screenshot. It is never sent twice. */
+  computer(id: string, action: ComputerAction, options: CallOptions = {}): Promise<ComputerResult> {
+    const path = `${environmentPath(id)}/computer`;
+    return this.#transport.json(ComputerResult, {
+      method: 'POST',
+      path,
+      json: action,
+      repeat: 'if-unsent',
+      ...options,
+    });
+  }
+
+  /** Whether it has a display, and its size. */
+  computerDisplay(id: string, options: CallOptions = {}): Promise<ComputerStatus> {
+    const path = `${environmentPath(id)}/computer`;
+    return this.#transport.json(ComputerStatus, { method: 'GET', path, repeat: 'freely', ...options });
+  }
+
+  /** An action, and what came of it as a model's tool takes it. What a model can do something about (400, 409, 503) is a result, all else rejects. */
+  computerToolResult(id: string, action: ComputerAction, options: CallOptions = {}): Promise<ComputerToolResult> {
+    return toolResult(this.computer(id, action, options));
+  }
+
   destroy(id: string, options: CallOptions = {}): Promise<void> {
     return this.#transport.none({ method: 'DELETE', path: environmentPath(id), repeat: 'freely', ...options });
   }
@@ -166,7 +234,7 @@ export class Environments {
    * the fork up; with one it goes on.
    */
   fork(id: string, request: Omit<ForkEnvironment, 'count'> = {}, options: KeyedOptions = {}): Promise<Environment> {
-    return this.#transport.json(Environment, forkCall(id, request, options));
+    return this.#transport.json(maybeEnvironment, forkCall(id, request, options)) as Promise<Environment>; // as `drain`
   }
 
   /** So many forks of one snapshot: all of them, or an error and none. */
@@ -203,6 +271,8 @@ export class Environments {
     return startingWith(first, events);
   }
 }
+
+const maybeEnvironment = Environment.optional();
 
 const actionCall = (id: string, action: string): Call => ({
   method: 'POST',

@@ -1,8 +1,15 @@
 /** The Fuse API for TypeScript. Runs wherever there is a `fetch`; what needs Node is in `@fuse/sdk/node`. */
 export type {
+  ApiKey,
+  AuditEntry,
+  ComputerAction,
+  ComputerResult,
+  ComputerStatus,
+  CreateApiKey,
   CreateEnvironment,
   CreateRun,
   CreateSnapshot,
+  CreateTenant,
   Environment,
   Environment as EnvironmentInfo,
   EnvironmentEvent,
@@ -17,13 +24,22 @@ export type {
   FileOperation,
   FileResponse,
   FileWritten,
+  FleetEvent,
+  FleetReset,
   ForkEnvironment,
   Forks,
+  Health,
   Host,
   Image,
+  JoinToken,
+  JoinTokenRequest,
   Language,
   ListProcesses,
+  MintedApiKey,
+  PlacementReport,
   ProcessInfo,
+  QuotaName,
+  Quotas,
   RegisterHost,
   Run,
   RunErrorCode,
@@ -31,22 +47,32 @@ export type {
   RunOutput,
   RunState,
   RunTimings,
+  Scope,
   SignalName,
   SkippedOutput,
   Snapshot,
   SnapshotState,
   TarIn,
+  Tenant,
   TerminalSize,
   TextEdit,
   Ticket,
   TicketRequest,
+  UpdateEnvironment,
+  UpdateTenant,
   UploadedFile,
+  Usage,
+  UsageHistory,
   WatchEvent,
 } from '@fuse/contract';
 export { isTerminalRunState } from '@fuse/contract';
+export type { ApiKeys } from './api-keys.ts';
+export type { Audit, AuditFilter, ListAuditOptions } from './audit.ts';
 export { FuseClient, type FuseClientOptions, type ServerVersion } from './client.ts';
+export type { ComputerToolContent, ComputerToolResult } from './computer.ts';
 export {
   type Environments,
+  type HealthState,
   isTerminalState,
   type ListEnvironmentsOptions,
   type Tickets,
@@ -75,6 +101,7 @@ export type { ExecLogItem, FollowOptions, LogOptions, LogPosition } from './exec
 export type { Execs, KillOptions, Processes, WriteStdinOptions } from './execs.ts';
 export type { ByteRange, OpenedFile } from './file-reading.ts';
 export type { FileContent, Files } from './files.ts';
+export type { FleetStreamEvent } from './fleet-events.ts';
 export type { Hosts, ListHostsOptions } from './hosts.ts';
 export type { KeyedOptions } from './once.ts';
 export type { ConnectPortOptions, PortConnection } from './port-connection.ts';
@@ -104,8 +131,10 @@ export type {
   RestoreSnapshotOptions,
   Snapshots,
 } from './snapshots.ts';
+export type { ListTenantsOptions, Tenants } from './tenants.ts';
 export type { AttachOptions, Terminal, TerminalExit } from './terminal.ts';
 export type { Fetch } from './transport.ts';
+export type { UsageHistoryOptions, UsageReports } from './usage.ts';
 export { VERSION } from './version.ts';
 export type { WatchOptions } from './watch-files.ts';
 export { globalWebSockets, type MessageSocket, type WebSockets } from './web-sockets.ts';

@@ -32,6 +32,10 @@ export function resumedEvents<T extends object>(
     if (response.body === null) throw new FuseError('an event stream without a body');
     for await (const frame of serverSentEvents(response.body, stallMs)) {
       if (frame.id === undefined) throw new FuseError('an event without an id: the stream could not be taken up again');
+      if (frame.data === undefined) {
+        lastEventId = frame.id;
+        continue;
+      }
       const event = subject.decode(frame.data);
       lastEventId = frame.id;
       yield { ...event, id: frame.id };

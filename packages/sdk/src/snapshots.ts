@@ -2,15 +2,17 @@ import {
   type CreateSnapshot,
   FREED_HOST_BYTES_HEADER,
   FREED_STORE_BYTES_HEADER,
-  ListSnapshots,
   ResolvedSnapshot,
   Snapshot,
   type SnapshotState,
 } from '@fuse/contract';
+import { z } from 'zod';
 import { type KeyedOptions, onceUnder } from './once.ts';
-import { ALL_PAGES_LIMIT, allPages } from './pages.ts';
+import { ALL_PAGES_LIMIT, allPages, listOf, nextCursor } from './pages.ts';
 import type { CallOptions } from './run-outputs.ts';
 import type { Transport } from './transport.ts';
+
+const SnapshotsPage = z.object({ snapshots: listOf(Snapshot), next_cursor: nextCursor });
 
 /** All that are given must match; an unknown value matches nothing. */
 export interface ListSnapshotsOptions extends CallOptions {
@@ -85,7 +87,7 @@ export class Snapshots {
     options: ListSnapshotsOptions = {},
   ): Promise<{ snapshots: Snapshot[]; nextCursor: string | undefined }> {
     const { vmId, taskId, tenantId, state, mode, name, layerKey, arch, limit, cursor, signal } = options;
-    const page = await this.#transport.json(ListSnapshots, {
+    const page = await this.#transport.json(SnapshotsPage, {
       method: 'GET',
       path: '/v1/snapshots',
       query: {

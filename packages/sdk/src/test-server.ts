@@ -72,8 +72,12 @@ export class TestServer implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  dropConnections(): void {
     this.#server.closeAllConnections();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.dropConnections();
     await new Promise((resolve) => this.#server.close(resolve));
   }
 

@@ -1,5 +1,5 @@
 /** One call over fetch: URL, headers, deadline, retries, errors. Knows no noun of the API. */
-import { ErrorEnvelope, errorStatus } from '@fuse/contract';
+import { ErrorEnvelope, errorStatus, TENANT_HEADER } from '@fuse/contract';
 import { z } from 'zod';
 import { apiErrorFrom, FuseApiError, FuseConnectionError, FuseError, FuseTimeoutError, isNotFound } from './errors.ts';
 import { type Random, type Repeat, withRetries } from './retry.ts';
@@ -13,6 +13,7 @@ export type Body = string | Uint8Array | Blob | ReadableStream<Uint8Array>;
 export interface TransportConfig {
   baseUrl: URL;
   token: string | undefined;
+  tenant: string | undefined;
   fetch: Fetch;
   userAgent: string;
   requestId: (() => string) | undefined;
@@ -24,7 +25,7 @@ export interface TransportConfig {
 }
 
 export interface Call {
-  method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE';
+  method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** From the root, its parts already encoded; or a whole URL. */
   path: string;
   /** Send neither our token nor our headers. */
@@ -69,12 +70,15 @@ export class Transport {
     this.config = config;
   }
 
-  /** The answer's JSON, checked. Reading it is part of the attempt: an answer that breaks off is a lost connection. */
+  /**
+   * The answer's JSON, checked; an empty one is `undefined`, where the schema takes that. Reading it is part of the attempt: an answer that breaks off is a lost
+   * connection.
+   */
   async json<T extends z.ZodType>(schema: T, call: Call): Promise<z.infer<T>> {
     const text = await this.#attempts(call, (response) => textOf(response, call.stallMs));
     let value: unknown;
     try {
-      value = JSON.parse(text);
+      value = text === '' && schema.safeParse(undefined).success ? undefined : JSON.parse(text);
     } catch (cause) {
       throw new FuseError(`${call.method} ${call.path}: the answer is not JSON`, { cause });
     }
@@ -90,6 +94,11 @@ export class Transport {
       `${call.method} ${call.path}: the answer is not what the API promises: ${z.prettifyError(parsed.error)}`,
       { cause: parsed.error },
     );
+  }
+
+  /** The answer as it is. */
+  text(call: Call): Promise<string> {
+    return this.#attempts(call, (response) => response.text());
   }
 
   /** For calls whose answer has no body. A repeated delete that finds nothing did what it was asked to. */
@@ -152,8 +161,9 @@ export class Transport {
 
   /** What every request of ours carries. */
   headersOf(): Headers {
-    const { token, userAgent, requestId, headers: own } = this.config;
+    const { token, tenant, userAgent, requestId, headers: own } = this.config;
     const headers = new Headers(own);
+    if (tenant !== undefined) headers.set(TENANT_HEADER, tenant);
     if (token !== undefined) headers.set('Authorization', `Bearer ${token}`);
     headers.set('User-Agent', userAgent);
     if (requestId !== undefined) headers.set('X-Request-ID', requestId());
