@@ -29,9 +29,18 @@ const HOST_ID = 'local';
 /** What a shell's profile says of other deployments: their database is not ours to fill, their keys do not open what is here. */
 const NOT_OURS: ReadonlySet<string> = new Set([
   'DATABASE_URL',
+  'FUSE_HOST_TLS_CERT',
+  'FUSE_HOST_TLS_CLIENT_CA',
+  'FUSE_HOST_TLS_KEY',
   'FUSE_HOST_TOKEN_FILE',
+  'FUSE_JOIN_URL',
   'ORCH_AUTH_TOKEN_FILE',
+  'ORCH_HOST_CA',
+  'ORCH_HOST_CLIENT_CERT',
+  'ORCH_HOST_CLIENT_KEY',
   'ORCH_REQUIRE_AUTH',
+  'ORCH_TLS_CERT',
+  'ORCH_TLS_KEY',
   'TOKEN_ENCRYPTION_KEY',
   'TOKEN_ENCRYPTION_KEY_FILE',
   'TOKEN_ENCRYPTION_KEY_OLD',
