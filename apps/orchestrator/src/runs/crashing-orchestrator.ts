@@ -4,11 +4,16 @@
  */
 import { openObjectStore } from '@fuse/object-store';
 import { createLogger } from '@fuse/runtime';
+import { z } from 'zod';
 import { createOrchestrator } from '../app.ts';
 import type { OrchestratorConfig } from '../config.ts';
 import type { Checkpoint } from './driving/drive.ts';
 
-const { config, at } = JSON.parse(process.argv[2] ?? '') as { config: OrchestratorConfig; at: Checkpoint };
+const BytesAsJson = z.object({ type: z.literal('Buffer'), data: z.array(z.number()) });
+const { config, at } = JSON.parse(process.argv[2] ?? '', (_, value) => {
+  const bytes = BytesAsJson.safeParse(value);
+  return bytes.success ? Buffer.from(bytes.data.data) : value;
+}) as { config: OrchestratorConfig; at: Checkpoint };
 const log = createLogger({ name: 'crashing', level: 'silent' });
 const objectStore = await openObjectStore(config.objectStore);
 const orchestrator = await createOrchestrator(config, {

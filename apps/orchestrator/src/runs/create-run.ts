@@ -102,7 +102,8 @@ async function admitRun(
   const { tenantId, idempotent } = request;
   const { runId, contents } = prepared;
   const isTimeGiven = request.body.limits?.timeout_ms !== undefined;
-  const plan = await acceptRun(tx, tenantId, prepared.plan, { isTimeGiven, told: request.onCreateRate });
+  const mayWait = (request.body.queue_timeout_ms ?? 0) > 0;
+  const plan = await acceptRun(tx, tenantId, prepared.plan, { isTimeGiven, mayWait, told: request.onCreateRate });
   const stored = await storedRequest(tx, tenantId, plan, contents, plan.queueTimeoutMs + KEEP_FILES_EXTRA_MS);
   const environment = await reserveRoom(context, tx, request, { ...prepared, plan });
   if (environment === undefined) await requirePlaceInQueue(tx, tenantId);
