@@ -38,6 +38,20 @@ describe('configuration', () => {
     for (const text of ['8080', 'host', 'host:', ':99999', 'a b:1']) expect(() => listen(text)).toThrow(ConfigError);
   });
 
+  it('reads who may ask, and how cookies are', () => {
+    const allowed = (text?: string) => loadConfig({ DATABASE_URL, ORCH_ALLOWED_CIDRS: text }).allowedCidrs;
+    expect(allowed()).toEqual([]);
+    expect(allowed(' 10.0.0.0/8, ::1')).toEqual([
+      { address: '10.0.0.0', prefixBits: 8, family: 'ipv4' },
+      { address: '::1', prefixBits: 128, family: 'ipv6' },
+    ]);
+    for (const wrong of ['10.0.0.0/33', '10.0.0.0/8,', 'example.com', '10.0.0.0/8 ::1'])
+      expect(() => allowed(wrong), wrong).toThrow(/^ORCH_ALLOWED_CIDRS: must be addresses or networks/);
+    const secure = (text?: string) => loadConfig({ DATABASE_URL, ORCH_SECURE_COOKIES: text }).secureCookies;
+    expect([secure(), secure(''), secure('true'), secure('0')]).toEqual([undefined, undefined, true, false]);
+    expect(() => secure('yes')).toThrow(/^ORCH_SECURE_COOKIES/);
+  });
+
   it('takes the public address from the public URL, unless it is given', () => {
     const address = (more: Record<string, string>) => loadConfig({ DATABASE_URL, ...more }).publicAddress;
     expect(address({ ORCH_PUBLIC_URL: 'https://fuse.example.com/' })).toBe('fuse.example.com:443');
@@ -47,6 +61,16 @@ describe('configuration', () => {
     );
     for (const wrong of ['b.example', 'http://b.example:80', 'b.example:80/x', ':80'])
       expect(() => address({ ORCH_PUBLIC_ADDRESS: wrong }), wrong).toThrow(/^ORCH_PUBLIC_ADDRESS/);
+  });
+
+  it('limits requests a second when it is told to, by default with two seconds’ worth at once', () => {
+    const limit = (more: Record<string, string>) => loadConfig({ DATABASE_URL, ...more }).rateLimit;
+    expect(limit({})).toBeUndefined();
+    expect(limit({ ORCH_RATE_LIMIT: '50' })).toEqual({ perSecond: 50, burst: 100 });
+    expect(limit({ ORCH_RATE_LIMIT: '50', ORCH_RATE_LIMIT_BURST: '60' })).toEqual({ perSecond: 50, burst: 60 });
+    expect(() => limit({ ORCH_RATE_LIMIT_BURST: '60' })).toThrow(/^ORCH_RATE_LIMIT_BURST: needs/);
+    for (const wrong of ['0', '-1', '1.5', 'many'])
+      expect(() => limit({ ORCH_RATE_LIMIT: wrong }), wrong).toThrow(/^ORCH_RATE_LIMIT: must be/);
   });
 
   it('names every wrong variable and shows no value', () => {

@@ -61,6 +61,11 @@ export class RateLimiter {
     );
   }
 
+  /** Buckets that are remembered. */
+  get size(): number {
+    return this.#buckets.size;
+  }
+
   #filled(key: string): Bucket {
     const now = this.#clock.monotonic();
     const bucket = this.#buckets.get(key);
