@@ -165,9 +165,12 @@ it('credentials of every kind are in no log line and in no entry of the audit lo
   await client.ended;
   await expect(FrameClient.webSocket({ url }, attach)).rejects.toThrow('401');
   await expect.poll(() => lines.filter((line) => line.includes('"connection"')).length).toBe(2);
+  const audit = JSON.stringify((await scene.call('GET', '/v1/audit?limit=200')).body);
+  expect(audit).toContain('POST /v1/api-keys');
   const secrets = [key, token, TEST_TOKEN, cookie.slice('fuse_session='.length), ticket.body.ticket, ...wrong];
   for (const secret of secrets) {
     expect(secret.length).toBeGreaterThan(10);
     expect(lines.join('')).not.toContain(secret);
+    expect(audit).not.toContain(secret);
   }
 }, 60_000);

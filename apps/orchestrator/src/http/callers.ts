@@ -41,6 +41,7 @@ export interface CallersOptions {
 }
 
 const MASTER: Caller = { tenantId: DEFAULT_TENANT, isMaster: true, scopes: 'all', actorKind: 'master' };
+export const MASTER_IN_SESSION: Caller = { ...MASTER, actorKind: 'session' };
 const ENVIRONMENT_SCOPES: ReadonlySet<Scope> = new Set<Scope>(['environments:read', 'exec', 'files', 'ports']);
 
 const digest = (text: string) => createHash('sha256').update(text).digest();
@@ -105,7 +106,7 @@ export class Callers implements Authenticator {
 
   async #ofSession(secret: string): Promise<Caller | undefined> {
     const proof = await this.#options.credentials.session(secret);
-    return proof === undefined ? undefined : { ...MASTER, actorKind: 'session', proof };
+    return proof === undefined ? undefined : { ...MASTER_IN_SESSION, proof };
   }
 
   async #inTenant(caller: Caller, tenant: string | string[] | undefined): Promise<Caller> {

@@ -1,7 +1,7 @@
 /** `POST /login` and `/logout` (api.md 1.2). Without a master token nobody logs in: both answer 204 and do nothing. */
 import { AppError, Login, SESSION_COOKIE, SESSION_SECONDS } from '@fuse/contract';
 import type { FastifyRequest } from 'fastify';
-import { sessionSecret } from '../http/callers.ts';
+import { MASTER_IN_SESSION, sessionSecret } from '../http/callers.ts';
 import type { App } from '../http/http-server.ts';
 import { requireSameOrigin } from '../http/same-origin.ts';
 import type { SessionService } from './session-service.ts';
@@ -35,6 +35,7 @@ export function registerSessionRoutes(app: App, { sessions, secureCookies, publi
     async (request, reply) => {
       const secret = await sessions?.begin(request.body.token);
       if (secret === undefined) throw new AppError('unauthorized', 'invalid token');
+      request.caller = MASTER_IN_SESSION; // for the audit log
       return reply
         .code(204)
         .header('Set-Cookie', cookie(request, secret, SESSION_SECONDS))
@@ -46,7 +47,7 @@ export function registerSessionRoutes(app: App, { sessions, secureCookies, publi
     const secret = sessionSecret(request.headers.cookie);
     if (secret !== undefined) {
       requireSameOrigin(request.headers, publicUrl);
-      await sessions?.end(secret);
+      if (await sessions?.end(secret)) request.caller = MASTER_IN_SESSION;
     }
     return reply
       .code(204)

@@ -31,12 +31,14 @@ export class SessionService {
     return secret;
   }
 
-  /** On every replica; also when there is none. */
-  async end(secret: string): Promise<void> {
-    await this.#db.transaction(async (tx) => {
-      await tx.deleteFrom('sessions').where('hash', '=', hashOfSession(secret, this.#masterToken)).execute();
+  /** On every replica. False: there was none. */
+  async end(secret: string): Promise<boolean> {
+    const hash = hashOfSession(secret, this.#masterToken);
+    const ended = await this.#db.transaction(async (tx) => {
       await announceCredentials(tx);
+      return tx.deleteFrom('sessions').where('hash', '=', hash).returning('hash').executeTakeFirst();
     });
     await this.#credentials.refresh();
+    return ended !== undefined;
   }
 }

@@ -102,47 +102,49 @@ describe.each(engines)('sessions on %s', (engine) => {
   });
 });
 
-describe('sessions where cookies', () => {
+describe('sessions of orchestrators that are configured otherwise', () => {
+  let scene: TestOrchestrator;
+  beforeAll(async () => {
+    scene = await startTestOrchestrator('postgres');
+  }, 60_000);
+  afterAll(() => scene?.[Symbol.asyncDispose]());
+
   it.each([
-    ['are for TLS by configuration', { secureCookies: true }, true],
-    ['come over the TLS of a proxy', { publicUrl: 'https://fuse.example.com' }, true],
-    ['are not, whatever the proxy has', { secureCookies: false, publicUrl: 'https://fuse.example.com' }, false],
-  ])('%s', async (_, config, isSecure) => {
-    await using scene = await startTestOrchestrator('postgres', { config });
-    const response = await fetch(`${scene.orchestrator.url}/login`, {
-      method: 'POST',
-      body: JSON.stringify({ token: TEST_TOKEN }),
-    });
-    const set = response.headers.get('set-cookie') ?? '';
+    ['for TLS by configuration', { secureCookies: true }, true],
+    ['for the TLS of a proxy', { publicUrl: 'https://fuse.example.com' }, true],
+    ['for no TLS, whatever the proxy has', { secureCookies: false, publicUrl: 'https://fuse.example.com' }, false],
+  ])('have cookies %s', async (_, config, isSecure) => {
+    const { url } = await scene.another(config);
+    const login = await fetch(`${url}/login`, { method: 'POST', body: JSON.stringify({ token: TEST_TOKEN }) });
+    const set = login.headers.get('set-cookie') ?? '';
     expect(set.endsWith('; Secure')).toBe(isSecure);
     const headers = { cookie: set.split(';')[0] ?? '', origin: 'https://fuse.example.com' };
-    const change = await fetch(`${scene.orchestrator.url}/v1/environments/none`, { method: 'DELETE', headers });
+    const change = await fetch(`${url}/v1/environments/none`, { method: 'DELETE', headers });
     expect(change.status).toBe('publicUrl' in config ? 404 : 403);
   });
-});
 
-describe('without a master token', () => {
-  it('everybody is the master over an embedded database, but for pages of other sites', async () => {
-    await using scene = await startTestOrchestrator('pglite', { config: { masterToken: undefined } });
-    const send = (method: string, headers: Record<string, string>) =>
-      fetch(`${scene.orchestrator.url}/v1/tenants/none`, { method, headers });
-    expect((await send('GET', {})).status).toBe(404);
-    expect((await send('DELETE', { authorization: 'Bearer whatever' })).status).toBe(404);
-    expect((await send('DELETE', { origin: 'https://evil.example' })).status).toBe(403);
-    const login = await fetch(`${scene.orchestrator.url}/login`, { method: 'POST', body: '{' });
-    expect([login.status, login.headers.get('set-cookie')]).toEqual([204, null]);
-  });
-
-  it('nobody is over PostgreSQL: keys open what they open', async () => {
-    await using scene = await startTestOrchestrator('postgres');
+  it('are none without a master token over PostgreSQL, where nobody is the master and keys open what they open', async () => {
     const { key } = (await scene.call('POST', '/v1/api-keys', { scopes: ['admin'] })).body;
-    const keysOnly = await scene.another({ masterToken: undefined });
-    const ask = (path: string, headers: Record<string, string>) => fetch(`${keysOnly.url}${path}`, { headers });
-    expect((await ask('/v1/environments', {})).status).toBe(401);
-    expect((await ask('/v1/environments', { authorization: `Bearer ${TEST_TOKEN}` })).status).toBe(401);
-    expect((await ask('/v1/environments', { authorization: `Bearer ${key}` })).status).toBe(200);
-    expect((await ask('/v1/tenants', { authorization: `Bearer ${key}` })).status).toBe(403);
-    const login = await fetch(`${keysOnly.url}/login`, { method: 'POST', body: JSON.stringify({ token: '' }) });
+    const { url } = await scene.another({ masterToken: undefined });
+    const status = async (path: string, authorization?: string) =>
+      (await fetch(`${url}${path}`, authorization === undefined ? {} : { headers: { authorization } })).status;
+    expect(await status('/v1/environments')).toBe(401);
+    expect(await status('/v1/environments', `Bearer ${TEST_TOKEN}`)).toBe(401);
+    expect(await status('/v1/environments', `Bearer ${key}`)).toBe(200);
+    expect(await status('/v1/tenants', `Bearer ${key}`)).toBe(403);
+    const login = await fetch(`${url}/login`, { method: 'POST', body: JSON.stringify({ token: '' }) });
     expect([login.status, login.headers.get('set-cookie')]).toEqual([204, null]);
   });
 });
+
+it('without a master token everybody is the master over an embedded database, but for pages of other sites', async () => {
+  await using scene = await startTestOrchestrator('pglite', { config: { masterToken: undefined } });
+  const { url } = scene.orchestrator;
+  const status = async (method: string, headers: Record<string, string>) =>
+    (await fetch(`${url}/v1/tenants/none`, { method, headers })).status;
+  expect(await status('GET', {})).toBe(404);
+  expect(await status('DELETE', { authorization: 'Bearer whatever' })).toBe(404);
+  expect(await status('DELETE', { origin: 'https://evil.example' })).toBe(403);
+  const login = await fetch(`${url}/login`, { method: 'POST', body: '{' });
+  expect([login.status, login.headers.get('set-cookie')]).toEqual([204, null]);
+}, 60_000);
