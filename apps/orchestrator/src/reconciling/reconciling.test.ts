@@ -275,7 +275,7 @@ describe('transitions on PostgreSQL', () => {
     expect(winners.length).toBe(1);
     expect(winners[0]?.version).toBe(row.version + 1);
     const { rows } = await sql<{ state: string }>`
-      select data ->> 'state' as state from events where subject_id = ${uid} order by id`.execute(scene.db.query);
+      select data ->> 'state' as state from events where subject_id = ${uid} and kind = 'state' order by id`.execute(scene.db.query);
     expect(rows.map(({ state }) => state)).toEqual(['provisioning', 'running', winners[0]?.state]);
   });
 
