@@ -284,14 +284,14 @@ export function listEnvironments(db: Queryable, filter: EnvironmentFilter): Prom
     .execute();
 }
 
-/** Reserved on each host: the sum over live environments. A paused one has given back all but its disk. */
+/** Reserved on each host: a sum, never a counter. A paused one has given back all but its disk. */
 export async function usedByHost(db: Queryable): Promise<Map<string, Capacity>> {
   const { rows } = await sql<Capacity & { host_id: string }>`
     select host_id, sum(storage_gb)::int as storage_gb,
-      coalesce(sum(cpus) filter (where state <> 'paused'), 0)::int as cpus,
-      coalesce(sum(ram_mb) filter (where state <> 'paused'), 0)::int as ram_mb,
-      count(*) filter (where state <> 'paused')::int as vm_count
-    from environments where ${live} and host_id is not null group by host_id`.execute(db);
+      coalesce(sum(cpus) filter (where not is_paused), 0)::int as cpus,
+      coalesce(sum(ram_mb) filter (where not is_paused), 0)::int as ram_mb,
+      count(*) filter (where not is_paused)::int as vm_count
+    from reservations group by host_id`.execute(db);
   return new Map(rows.map(({ host_id, ...used }) => [host_id, used]));
 }
 

@@ -52,11 +52,10 @@ export interface Reserved {
 export async function reservedBy(db: Queryable, tenantId: string): Promise<Reserved> {
   const { rows } = await sql<Reserved>`
     select count(*)::int as environments,
-      coalesce(sum(cpus) filter (where state <> 'paused'), 0)::bigint as cpus,
-      coalesce(sum(ram_mb) filter (where state <> 'paused'), 0)::bigint as ram_mb,
+      coalesce(sum(cpus) filter (where not is_paused), 0)::bigint as cpus,
+      coalesce(sum(ram_mb) filter (where not is_paused), 0)::bigint as ram_mb,
       coalesce(sum(storage_gb), 0)::bigint as storage_gb
-    from environments
-    where tenant_id = ${tenantId} and host_id is not null and state not in ('destroyed', 'failed')`.execute(db);
+    from reservations where tenant_id = ${tenantId}`.execute(db);
   return theOnly(rows);
 }
 

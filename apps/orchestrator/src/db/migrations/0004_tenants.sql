@@ -96,9 +96,37 @@ create unique index environments_token on environments (token_hash) where token_
 create index environments_queued on environments (tenant_id, created_at, uid) where queue_deadline is not null;
 create index runs_queued on runs (tenant_id, created_at, id) where state = 'queued';
 create index environments_by_label on environments using gin (labels jsonb_path_ops);
--- What is reserved on a host is a sum over this index alone.
-drop index environments_by_host;
-create index environments_by_host on environments (host_id) include (tenant_id, state, cpus, ram_mb, storage_gb) where state not in ('destroyed', 'failed');
+
+-- What each environment that has a host reserves there: a row for as long as it does, kept in step by whatever changes its state. Narrow, and touched by
+-- nothing else, since every admission sums over all of them.
+create table reservations (
+  environment_uid uuid primary key references environments (uid) on delete cascade,
+  host_id text not null,
+  tenant_id text not null,
+  cpus int not null,
+  ram_mb int not null,
+  storage_gb int not null,
+  -- Then its disk alone.
+  is_paused boolean not null
+);
+create index reservations_by_tenant on reservations (tenant_id);
+insert into reservations
+  select uid, host_id, tenant_id, cpus, ram_mb, storage_gb, state = 'paused' from environments
+  where host_id is not null and state not in ('destroyed', 'failed');
+create function keep_reservation() returns trigger language plpgsql as $$
+begin
+  if new.host_id is null or new.state in ('destroyed', 'failed') then
+    delete from reservations where environment_uid = new.uid;
+  else
+    insert into reservations
+      values (new.uid, new.host_id, new.tenant_id, new.cpus, new.ram_mb, new.storage_gb, new.state = 'paused')
+      on conflict (environment_uid) do update set host_id = excluded.host_id, is_paused = excluded.is_paused
+      where (reservations.host_id, reservations.is_paused) is distinct from (excluded.host_id, excluded.is_paused);
+  end if;
+  return null;
+end $$;
+create trigger keep_reservation after insert or update of state, host_id on environments
+  for each row execute function keep_reservation();
 
 alter table hosts
   -- The token sealed, in place of `token`.
