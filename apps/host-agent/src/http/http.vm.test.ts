@@ -49,9 +49,30 @@ describe('the HTTP interface', () => {
     const capacity = await host.call<Record<string, unknown>>('GET', '/v1/capacity');
     expect(capacity).toMatchObject({ cpus: 8, ram_mb: 8_192, vm_count: 249, gpus: 0, backend: 'qemu' });
     expect(capacity.storage_gb).toBeGreaterThan(0);
+    expect(capacity.free_storage_gb).toBeLessThanOrEqual(Number(capacity.storage_gb));
     const { images } = await host.call<{ images: { name: string; digest: string }[] }>('GET', '/v1/images');
     expect(images.find(({ name }) => name === 'base')?.digest).toMatch(/^[0-9a-f]{64}$/);
     expect(await host.list()).toEqual({ vms: [] });
+  });
+
+  it('tells what it can start at once', async () => {
+    const vm = await host.create();
+    const { templates } = await host.call<{ templates: unknown[] }>('GET', '/v1/capacity');
+    expect(templates).toContainEqual({ image: 'base', ...TEST_SHAPE });
+    await host.destroy(vm.id);
+  });
+
+  it('refuses a leader whose time is over, and does nothing for it', async () => {
+    const vm = await host.create();
+    const ask = async (method: string, path: string, fence: string) => {
+      const headers = { ...host.authorization, 'fuse-fence': fence };
+      return (await fetch(`${host.url}${path}`, { method, headers })).status;
+    };
+    expect(await ask('GET', '/v1/capacity', `7 ${TEST_TAG}`)).toBe(200);
+    expect(await ask('DELETE', `/v1/vms/${vm.id}`, `6 ${TEST_TAG}`)).toBe(409);
+    expect(await ask('DELETE', `/v1/vms/${vm.id}`, 'nonsense')).toBe(400);
+    expect((await host.list()).vms).toHaveLength(1);
+    expect(await ask('DELETE', `/v1/vms/${vm.id}`, `7 ${TEST_TAG}`)).toBe(200);
   });
 
   it.each([
