@@ -242,7 +242,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const runs = new RunService({ db, sealer, hub, objectStore, environments, worker, retentionMs });
     const { maxFileBytes, fileLifetimeMs } = config.runs;
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });
-    const tickets = new Tickets(db);
+    const tickets = new Tickets(db, sealer);
     installHostMetrics(metrics.registry, db);
     const { masterToken } = config;
     const credentials = disposables.add('credentials', await Credentials.open(db, { log, masterToken }));

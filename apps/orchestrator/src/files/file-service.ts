@@ -5,6 +5,9 @@ import { AppError, invalidField, type UploadedFile } from '@fuse/contract';
 import type { ObjectStore } from '@fuse/object-store';
 import { newId } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
+import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
+import { findAnswer } from '../idempotency/idempotency-store.ts';
+import { makeOnce } from '../idempotency/make-once.ts';
 import { outputBytesLeft, requireOutputBytes } from '../quotas/take-quota.ts';
 import { deleteFile, findFile, insertFile, toUploadedFile } from './file-store.ts';
 
@@ -25,6 +28,8 @@ export interface Upload {
   expected: { sha256: string; field: string } | undefined;
   /** Content-Length; undefined: not known. */
   declaredBytes: number | undefined;
+  /** By the sum of the bytes, which is what makes two uploads the same. */
+  idempotent: (sha256: string) => IdempotentRequest | undefined;
   signal: AbortSignal;
 }
 
@@ -39,9 +44,16 @@ export class FileService {
     return this.#options.maxFileBytes;
   }
 
-  /** 413 when it is longer than any may be, 429 when its tenant has no room for it. */
-  async upload({ tenantId, body, expected, declaredBytes = 0, signal }: Upload): Promise<UploadedFile> {
+  /**
+   * 413 when it is longer than any may be, 429 when its tenant has no room for it. Under a key that was used already the bytes are taken in to learn their sum, unless
+   * the client says it, and then dropped.
+   */
+  async upload(upload: Upload): Promise<{ answer: UploadedFile; replayed: boolean }> {
+    const { tenantId, body, expected, declaredBytes = 0, signal } = upload;
     const { db, objectStore, maxFileBytes, lifetimeMs } = this.#options;
+    const declared = expected === undefined ? undefined : upload.idempotent(expected.sha256);
+    const earlier = declared === undefined ? undefined : await findAnswer(db.query, declared);
+    if (earlier !== undefined) return { answer: earlier.response as UploadedFile, replayed: true }; // recorded below
     const id = newId('file');
     const objectKey = `files/${id}`;
     const left = (await outputBytesLeft(db.query, tenantId)) ?? maxFileBytes;
@@ -60,10 +72,16 @@ export class FileService {
       });
     try {
       const { sizeBytes, sha256 } = stored;
-      return await db.transaction(async (tx) => {
-        await requireOutputBytes(tx, tenantId, sizeBytes);
-        return toUploadedFile(await insertFile(tx, { id, tenantId, objectKey, sizeBytes, sha256 }, lifetimeMs));
+      const made = await makeOnce(db, upload.idempotent(sha256), {
+        resourceId: id,
+        make: async (tx) => {
+          await requireOutputBytes(tx, tenantId, sizeBytes);
+          return toUploadedFile(await insertFile(tx, { id, tenantId, objectKey, sizeBytes, sha256 }, lifetimeMs));
+        },
+        kept: (file) => file,
       });
+      if (made.replayed) await objectStore.delete(objectKey).catch(() => {}); // swept later
+      return made;
     } catch (error) {
       await objectStore.delete(objectKey).catch(() => {}); // swept later; the first error is the one to tell
       throw error;

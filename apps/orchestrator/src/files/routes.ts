@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
 import type { App } from '../http/http-server.ts';
 import { discardBody, refuseOversized, useRawBodies } from '../http/json-bodies.ts';
+import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { declaredSum } from './declared-sum.ts';
 import { type FileService, isTooLarge } from './file-service.ts';
 import { incomingBytes } from './incoming-bytes.ts';
@@ -18,17 +19,26 @@ export function registerFileRoutes(app: App, files: FileService): void {
     scope.post('/v1/files', { config }, async (request, reply): Promise<UploadedFile> => {
       const { raw, headers } = request;
       const expected = declaredSum(headers);
+      const { tenantId } = request.caller;
+      const idempotent = (sha256: string) =>
+        idempotentRequest(headers, { tenantId, route: 'POST /v1/files', body: { sha256 } });
+      idempotent(''); // a bad header is refused before the bytes come
       const declaredBytes = headers['content-length'] === undefined ? undefined : Number(headers['content-length']);
       if ((declaredBytes ?? 0) > files.maxFileBytes) return refuseOversized(raw, files.maxFileBytes);
       try {
-        const file = await files.upload({
-          tenantId: request.caller.tenantId,
+        const { answer, replayed } = await files.upload({
+          tenantId,
           body: request.body === undefined ? new Uint8Array() : incomingBytes(raw),
           expected,
           declaredBytes,
+          idempotent,
           signal: clientSignal(reply),
         });
-        return reply.code(201).send(file);
+        if (replayed) {
+          reply.header('Idempotency-Replayed', 'true');
+          await discardBody(raw);
+        }
+        return reply.code(201).send(answer);
       } catch (error) {
         if (isTooLarge(error)) return refuseOversized(raw, files.maxFileBytes);
         if (error instanceof AppError) await discardBody(raw); // it may still be sending

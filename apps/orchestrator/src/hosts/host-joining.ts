@@ -16,6 +16,8 @@ import { sql } from 'kysely';
 import { type Db, inMs, jsonb, now, type Queryable, type Tx } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import { sameToken } from '../http/callers.ts';
+import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
+import { makeSecretOnce } from '../idempotency/make-once.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import type { HostService } from './host-service.ts';
 import { hostById, lockHost, openHostToken } from './host-store.ts';
@@ -36,22 +38,28 @@ export class HostJoining {
     this.#parts = parts;
   }
 
-  async mint({ expires_in_seconds, uses = 1, region, labels = {} }: JoinTokenRequest): Promise<JoinToken> {
+  async mint(
+    { expires_in_seconds, uses = 1, region, labels = {} }: JoinTokenRequest,
+    idempotent?: IdempotentRequest,
+  ): Promise<{ answer: JoinToken; replayed: boolean }> {
     const token = `${JOIN_TOKEN_PREFIX}${randomBytes(32).toString('base64url')}`;
-    const { query } = this.#parts.db;
-    await query.deleteFrom('join_tokens').where('expires_at', '<', now).execute();
-    const { expires_at } = await query
-      .insertInto('join_tokens')
-      .values({
-        hash: hashOf(token),
-        uses,
-        region: region || null,
-        labels: jsonb(labels),
-        expires_at: inMs((expires_in_seconds ?? DEFAULT_LIFETIME_SECONDS) * 1_000),
-      })
-      .returning('expires_at')
-      .executeTakeFirstOrThrow();
-    return { token, expires_at: expires_at.toISOString(), uses };
+    const make = async (tx: Tx): Promise<JoinToken> => {
+      await tx.deleteFrom('join_tokens').where('expires_at', '<', now).execute();
+      const { expires_at } = await tx
+        .insertInto('join_tokens')
+        .values({
+          hash: hashOf(token),
+          uses,
+          region: region || null,
+          labels: jsonb(labels),
+          expires_at: inMs((expires_in_seconds ?? DEFAULT_LIFETIME_SECONDS) * 1_000),
+        })
+        .returning('expires_at')
+        .executeTakeFirstOrThrow();
+      return { token, expires_at: expires_at.toISOString(), uses };
+    };
+    const { db, sealer } = this.#parts;
+    return makeSecretOnce(db, sealer, idempotent, { resourceId: hashOf(token).toString('hex'), make });
   }
 
   /** 401 without a good token, 409 when the id is another host's. */

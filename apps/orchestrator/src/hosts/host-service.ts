@@ -5,6 +5,7 @@ import { sql } from 'kysely';
 import type { Db, Tx } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import { countOnHost, usedByHost } from '../environments/environment-store.ts';
+import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { defaultRunConfig } from '../runs/run-config.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { loseHost as loseSnapshots } from '../snapshots/lost-snapshots.ts';
@@ -35,18 +36,18 @@ export class HostService {
   }
 
   /** A host agent registers itself: what `before` throws keeps it out. */
-  join(request: GivenRegistration, before: (tx: Tx) => Promise<void>): Promise<Host> {
-    return registerHost(this.#context, request, { mode: 'refresh', before });
+  async join(request: GivenRegistration, before: (tx: Tx) => Promise<void>): Promise<Host> {
+    return (await registerHost(this.#context, request, { mode: 'refresh', before })).answer;
   }
 
   /** `POST /v1/hosts`: replaces what was registered under this id. */
-  register(request: GivenRegistration): Promise<Host> {
-    return registerHost(this.#context, request, { mode: 'replace' });
+  register(request: GivenRegistration, idempotent?: IdempotentRequest): Promise<{ answer: Host; replayed: boolean }> {
+    return registerHost(this.#context, request, { mode: 'replace', idempotent });
   }
 
   /** What a host's own process does each time it starts: its age, and what its operator chose, stay. */
-  refresh(request: GivenRegistration): Promise<Host> {
-    return registerHost(this.#context, request, { mode: 'refresh' });
+  async refresh(request: GivenRegistration): Promise<Host> {
+    return (await registerHost(this.#context, request, { mode: 'refresh' })).answer;
   }
 
   async list(afterId: string | undefined, limit: number): Promise<Host[]> {

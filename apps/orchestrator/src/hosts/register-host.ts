@@ -2,6 +2,9 @@
 import { AppError, type Host, invalidField } from '@fuse/contract';
 import type { Db, Tx } from '../db/db.ts';
 import { usedByHost } from '../environments/environment-store.ts';
+import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
+import { findAnswer } from '../idempotency/idempotency-store.ts';
+import { makeOnce } from '../idempotency/make-once.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { toHost } from './host.ts';
 import { HostClient } from './host-client.ts';
@@ -29,15 +32,18 @@ export interface RegisterOptions {
   mode: 'replace' | 'refresh';
   /** What must still hold when it is written, in that transaction. */
   before?: (tx: Tx) => Promise<void>;
+  idempotent?: IdempotentRequest | undefined;
 }
 
 /** Warnings say where the declaration and the host disagree. */
 export async function registerHost(
   { db, sealer, tls }: HostContext,
   given: GivenRegistration,
-  { mode, before }: RegisterOptions,
-): Promise<Host> {
+  { mode, before, idempotent }: RegisterOptions,
+): Promise<{ answer: Host; replayed: boolean }> {
   const request = checkRegistration(given);
+  const earlier = idempotent === undefined ? undefined : await findAnswer(db.query, idempotent);
+  if (earlier !== undefined) return { answer: earlier.response as Host, replayed: true }; // recorded below
   const token = request.token || null;
   const warnings: string[] = [];
   const probe = await probeFor(request, tls, warnings);
@@ -57,12 +63,16 @@ export async function registerHost(
     freeStorageGb: probe?.report.free_storage_gb,
     templates: probe?.report.templates ?? [],
   };
-  const row = await db.transaction(async (tx) => {
-    await before?.(tx);
-    return upsertHost(tx, sealer, registration, mode);
+  return makeOnce(db, idempotent, {
+    resourceId: request.id,
+    make: async (tx) => {
+      await before?.(tx);
+      const row = await upsertHost(tx, sealer, registration, mode);
+      const used = await usedByHost(tx);
+      return { ...toHost(row, used.get(row.id)), ...(warnings.length === 0 ? {} : { warnings }) };
+    },
+    kept: (host) => host,
   });
-  const used = await usedByHost(db.query);
-  return { ...toHost(row, used.get(row.id)), ...(warnings.length === 0 ? {} : { warnings }) };
 }
 
 /** Undefined, with a warning, when the host cannot be asked but everything was declared. */

@@ -10,6 +10,7 @@ import {
 import { z } from 'zod';
 import type { App } from '../http/http-server.ts';
 import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
+import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import type { HostJoining } from './host-joining.ts';
 import type { HostService } from './host-service.ts';
 import { GivenRegistration } from './registration.ts';
@@ -33,14 +34,28 @@ export function registerHostRoutes(app: App, hosts: HostService, joining: HostJo
 
   app.get('/v1/hosts/:id', { config: read, schema: { params } }, (request) => hosts.get(request.params.id));
 
-  app.post('/v1/hosts', { config: master, schema: { body: GivenRegistration } }, async (request, reply) =>
-    reply.code(201).send(await hosts.register(request.body)),
-  );
+  app.post('/v1/hosts', { config: master, schema: { body: GivenRegistration } }, async (request, reply) => {
+    const { caller, headers, body } = request;
+    const { answer, replayed } = await hosts.register(
+      body,
+      idempotentRequest(headers, { tenantId: caller.tenantId, route: 'POST /v1/hosts', body }),
+    );
+    if (replayed) reply.header('Idempotency-Replayed', 'true');
+    return reply.code(201).send(answer);
+  });
 
   app.post(
     '/v1/host-join-tokens',
     { config: master, schema: { body: absentIfNull(JoinTokenRequest) } },
-    async (request, reply) => reply.code(201).send(await joining.mint(request.body ?? {})),
+    async (request, reply) => {
+      const { caller, headers, body = {} } = request;
+      const { answer, replayed } = await joining.mint(
+        body,
+        idempotentRequest(headers, { tenantId: caller.tenantId, route: 'POST /v1/host-join-tokens', body }),
+      );
+      if (replayed) reply.header('Idempotency-Replayed', 'true');
+      return reply.code(201).send(answer);
+    },
   );
 
   // Hosts are no callers of ours: their tokens are checked here.

@@ -1,6 +1,9 @@
 /** What is made in one transaction, once for each Idempotency-Key, however often and from wherever it is asked for. */
 import { AppError } from '@fuse/contract';
 import type { Db, Tx } from '../db/db.ts';
+import { openJson, type SealedJson, sealJson } from '../secrets/sealed-json.ts';
+import { sealedAt } from '../secrets/sealed-places.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 import type { IdempotentRequest } from './idempotency-key.ts';
 import { claimKey, findAnswer, recordResponse } from './idempotency-store.ts';
 
@@ -28,7 +31,29 @@ export async function makeOnce<Answer>(
     });
     if (answer !== undefined) return { answer, replayed: false };
     const earlier = await findAnswer(db.query, request);
-    if (earlier !== undefined) return { answer: earlier.response as Answer, replayed: true }; // as `kept` made it
+    // As `kept` made it.
+    if (earlier !== undefined) return { answer: earlier.response as Answer, replayed: true };
   }
   throw new AppError('conflict', 'this Idempotency-Key changes hands too quickly', { retryAfterSeconds: 1 });
+}
+
+/** For what is to be given again although it is a secret: it is kept sealed. */
+export async function makeSecretOnce<Answer extends object>(
+  db: Db,
+  sealer: Sealer,
+  request: IdempotentRequest | undefined,
+  { resourceId, make }: Omit<Making<Answer>, 'kept'>,
+): Promise<{ answer: Answer; replayed: boolean }> {
+  if (request === undefined) return { answer: await db.transaction(make), replayed: false };
+  const context = sealedAt('idempotency_keys.response', `${request.tenantId} ${request.route} ${request.key}`);
+  let made: Answer | undefined;
+  const { answer, replayed } = await makeOnce<SealedJson<Answer>>(db, request, {
+    resourceId,
+    make: async (tx) => {
+      made = await make(tx);
+      return sealJson(sealer, made, context);
+    },
+    kept: (sealed) => sealed,
+  });
+  return { answer: replayed || made === undefined ? openJson(sealer, answer, context) : made, replayed };
 }

@@ -3,9 +3,11 @@ import { z } from 'zod';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import { requireScope } from '../http/authentication.ts';
 import type { App } from '../http/http-server.ts';
+import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { scopeOfTicket, type Tickets } from './tickets.ts';
 
 const params = z.object({ id: z.string() });
+const ROUTE = 'POST /v1/environments/{id}/tickets';
 
 export function registerTicketRoutes(
   app: App,
@@ -18,7 +20,18 @@ export function registerTicketRoutes(
       const { caller } = request;
       requireScope(caller, scopeOfTicket(request.body));
       const environment = await environments.find(caller.tenantId, request.params.id);
-      return reply.code(201).send(await tickets.issue(environment, request.body, caller));
+      const { answer, replayed } = await tickets.issue(
+        environment,
+        request.body,
+        caller,
+        idempotentRequest(request.headers, {
+          tenantId: caller.tenantId,
+          route: ROUTE,
+          body: { uid: environment.uid, proof: caller.proof, ...request.body },
+        }),
+      );
+      if (replayed) reply.header('Idempotency-Replayed', 'true');
+      return reply.code(201).send(answer);
     },
   );
 }

@@ -13,9 +13,12 @@ import {
 } from '@fuse/contract';
 import { sql } from 'kysely';
 import { goodProofs, keyIdOf } from '../api-keys/credential-store.ts';
-import { type Db, inMs, jsonb, now } from '../db/db.ts';
+import { type Db, inMs, jsonb, now, type Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { Caller } from '../http/authentication.ts';
+import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
+import { makeSecretOnce } from '../idempotency/make-once.ts';
+import type { Sealer } from '../secrets/sealer.ts';
 
 export type TicketPurpose = Pick<TicketRequest, 'for' | 'session' | 'port'>;
 
@@ -23,17 +26,25 @@ const hashOf = (ticket: string) => createHash('sha256').update(ticket).digest();
 
 export class Tickets {
   readonly #db: Db;
+  readonly #sealer: Sealer;
 
-  constructor(db: Db) {
+  constructor(db: Db, sealer: Sealer) {
     this.#db = db;
+    this.#sealer = sealer;
   }
 
-  async issue(environment: EnvironmentRow, request: TicketRequest, issuer: Caller): Promise<Ticket> {
+  /** With a key: the same ticket, however often it is asked for, and however long ago it was spent. */
+  async issue(
+    environment: EnvironmentRow,
+    request: TicketRequest,
+    issuer: Caller,
+    idempotent?: IdempotentRequest,
+  ): Promise<{ answer: Ticket; replayed: boolean }> {
     const purpose = purposeOf(request);
     const ticket = `ticket_${randomBytes(32).toString('base64url')}`;
-    const row = await this.#db.transaction(async (tx) => {
+    const make = async (tx: Tx): Promise<Ticket> => {
       await tx.deleteFrom('tickets').where('expires_at', '<', now).execute();
-      return tx
+      const { expires_at } = await tx
         .insertInto('tickets')
         .values({
           hash: hashOf(ticket),
@@ -45,8 +56,9 @@ export class Tickets {
         })
         .returning('expires_at')
         .executeTakeFirstOrThrow();
-    });
-    return { ticket, expires_at: row.expires_at.toISOString() };
+      return { ticket, expires_at: expires_at.toISOString() };
+    };
+    return makeSecretOnce(this.#db, this.#sealer, idempotent, { resourceId: environment.uid, make });
   }
 
   /** For what is about to be opened in environment `id`. 401 unless it was issued for that, is in time and was not used before. */
