@@ -17,6 +17,18 @@ export const gatherEnv =
     return { ...soFar, [name]: value };
   };
 
+/** `NAME=value` of a secret, or `NAME` alone for the variable of that name here, which no process list shows. */
+export const gatherSecret =
+  (here: Readonly<Record<string, string | undefined>>) =>
+  (text: string, soFar: Gathered = {}): Gathered => {
+    const at = text.indexOf('=');
+    const name = at < 0 ? text : text.slice(0, at);
+    if (name === '') throw new InvalidArgumentError('Write NAME=value, or NAME alone.');
+    const value = at < 0 ? here[name] : text.slice(at + 1);
+    if (value === undefined) throw new InvalidArgumentError(`${name} is not set here. Set it, or write ${name}=value.`);
+    return { ...soFar, [name]: value };
+  };
+
 /** `key=value`, both 1 to 63 letters, digits, "-", "_" and ".". */
 export function gatherLabel(text: string, soFar: Gathered = {}): Gathered {
   const [key, value, ...more] = text.split('=');

@@ -1,6 +1,6 @@
 import { FuseApiError, isUnauthorized } from '@fuse/sdk';
 import type { Command } from 'commander';
-import { addGlobalOptions, type Cli, clientFor, globalFlags, wantsJson } from '../cli.ts';
+import { addGlobalOptions, type Cli, clientFor, type GlobalFlags, globalFlags, wantsJson } from '../cli.ts';
 import { CliError } from '../cli-error.ts';
 import {
   type Context,
@@ -18,6 +18,12 @@ interface Flags {
   verify: boolean;
 }
 
+const AFTER_HELP = `
+Examples:
+  FUSE_TOKEN=… fuse connect https://fuse.example.com --name prod
+  FUSE_TOKEN=… fuse connect https://fuse.example.com --name acme --master --tenant acme    as the operator, for one tenant
+`;
+
 const SERVICE = 'fuse-orchestrator';
 
 export function addConnectCommand(parent: Command, cli: Cli): void {
@@ -29,24 +35,43 @@ export function addConnectCommand(parent: Command, cli: Cli): void {
     .option('--name <name>', 'what to call it (default: its host name)')
     .option('--master', 'the token is the master token')
     .option('--no-verify', 'do not ask whether it is there and takes the token')
-    .addHelpText('after', '\nExample:\n  FUSE_TOKEN=… fuse connect https://fuse.example.com --name prod\n')
-    .action(async (url: string, flags: Flags) => {
-      const { config, context } = globalFlags(command);
-      const token = flags.token ?? (cli.env.FUSE_TOKEN || undefined);
-      const baseUrl = baseUrlOf(url);
-      if (flags.verify) await verify(baseUrl, token);
-      const entry: Context = {
-        name: flags.name ?? context ?? new URL(baseUrl).hostname,
-        base_url: baseUrl,
-        ...(token === undefined ? {} : { token }),
-        master: flags.master ?? false,
-      };
-      const path = contextFilePath(config, cli.env);
-      await writeContextFile(path, withContext(await readContextFile(path), entry));
-      if (wantsJson(command)) await cli.io.out(json({ name: entry.name, base_url: baseUrl, master: entry.master }));
-      else cli.io.say(`connected to ${baseUrl} as context ${entry.name}`);
+    .addHelpText('after', AFTER_HELP)
+    .action(async (url: string, { token, name, master = false, verify }: Flags) => {
+      const given = { url, name, master, verify, token: token ?? (cli.env.FUSE_TOKEN || undefined) };
+      const entry = await rememberOrchestrator(cli, globalFlags(command), given);
+      const { base_url } = entry;
+      if (wantsJson(command)) await cli.io.out(json({ name: entry.name, base_url, master }));
+      else cli.io.say(`connected to ${base_url} as context ${entry.name}`);
     });
   addGlobalOptions(command);
+}
+
+interface Orchestrator {
+  url: string;
+  name?: string | undefined;
+  token: string | undefined;
+  master: boolean;
+  verify: boolean;
+}
+
+/** From now on it is whom commands talk to. */
+export async function rememberOrchestrator(
+  cli: Cli,
+  { config, context, tenant }: GlobalFlags,
+  { url, name, token, master, verify }: Orchestrator,
+): Promise<Context> {
+  const baseUrl = baseUrlOf(url);
+  if (verify) await verifyOrchestrator(baseUrl, token);
+  const entry: Context = {
+    name: name ?? context ?? new URL(baseUrl).hostname,
+    base_url: baseUrl,
+    ...(token === undefined ? {} : { token }),
+    master,
+    ...(tenant === undefined ? {} : { tenant }),
+  };
+  const path = contextFilePath(config, cli.env);
+  await writeContextFile(path, withContext(await readContextFile(path), entry));
+  return entry;
 }
 
 function baseUrlOf(text: string): string {
@@ -55,16 +80,15 @@ function baseUrlOf(text: string): string {
   throw new CliError(`${text} is not an http or https URL`, { hint: 'such as https://fuse.example.com' });
 }
 
-async function verify(baseUrl: string, token: string | undefined): Promise<void> {
-  const client = clientFor({ baseUrl, token });
+async function verifyOrchestrator(baseUrl: string, token: string | undefined): Promise<void> {
+  const client = clientFor({ baseUrl, token, tenant: undefined });
   const { service } = await client.version();
   if (service !== SERVICE)
     throw new CliError(`${baseUrl} is not a Fuse orchestrator: it calls itself ${JSON.stringify(service)}`);
   try {
-    await client.environments.listPage({ limit: 1 });
+    await client.hosts.listPage({ limit: 1 });
   } catch (error) {
-    if (isUnauthorized(error)) throw error;
-    // It is there and takes the token; that it is not well today is no reason to forget it.
-    if (!(error instanceof FuseApiError)) throw error;
+    // It is there and takes the token. That it is not well today is no reason to forget it, nor is a key that may not see hosts (403).
+    if (!(error instanceof FuseApiError) || (isUnauthorized(error) && error.status === 401)) throw error;
   }
 }

@@ -16,6 +16,8 @@ export const Context = z.looseObject({
   token: z.string().optional(),
   master: z.boolean().optional(),
   active_host: z.string().optional(),
+  /** Ours. */
+  tenant: z.string().optional(),
 });
 export type Context = z.infer<typeof Context>;
 

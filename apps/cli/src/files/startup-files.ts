@@ -7,6 +7,12 @@ export async function scriptText(given: string): Promise<string> {
   return given.startsWith('@') ? (await read(given.slice(1))).toString('utf8') : given;
 }
 
+/** As the API takes a manifest, in base64; JSON as it is written is encoded first. `@FILE`: what is in FILE. */
+export async function manifestText(given: string): Promise<string> {
+  const text = (await scriptText(given)).trim();
+  return text.startsWith('{') ? Buffer.from(text).toString('base64') : text;
+}
+
 /** By the path in the guest, as base64. */
 export async function startupFiles(locals: Readonly<Record<string, string>>): Promise<Record<string, string>> {
   const files: Record<string, string> = {};

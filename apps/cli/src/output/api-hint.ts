@@ -11,7 +11,12 @@ const byReason: Record<string, string> = {
   is_a_directory: '`fuse cp` copies directories',
 };
 
-export function apiHint({ code, details, hint }: FuseApiError): string | undefined {
+export function apiHint({ code, reason, details, hint }: FuseApiError): string | undefined {
+  if (code === 'quota_exceeded') return hint ?? '`fuse quotas` shows what the tenant may have, and has';
+  if (code === 'unauthorized' && details?.scope !== undefined)
+    return `a key made with --scope ${details.scope.split(' or ')[0]} may do that: fuse apikeys create --help`;
+  if (reason.includes('startup script timeout exceeds the configured maximum'))
+    return 'with --no-wait or --follow it may take as long as it says';
   if (code === 'not_found' && details?.path !== undefined) return '`fuse environment ls` shows what is in a directory';
   if (details?.exec_id === 'startup') return '`fuse environment logs ID startup` shows all that the script wrote';
   if (details?.state === 'paused')

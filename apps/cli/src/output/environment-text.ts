@@ -1,5 +1,6 @@
 import type { EnvironmentInfo } from '@fuse/sdk';
 import { formatMs, printable, properties } from './format.ts';
+import { labelsText } from './host-text.ts';
 
 export const environmentHeadings = ['ID', 'STATE', 'TASK', 'HOST', 'IMAGE', 'CREATED'] as const;
 
@@ -13,18 +14,21 @@ export const environmentRow = (environment: EnvironmentInfo): string[] => [
 ];
 
 export function environmentText(environment: EnvironmentInfo): string {
-  const { spec } = environment;
-  const labels = Object.entries(spec.labels ?? {}).map(([key, value]) => `${key}=${value}`);
+  const { spec, queued } = environment;
   return properties({
     id: environment.id,
     state: environment.state,
     task: environment.task_id,
     host: environment.host_id,
+    waits: queued === undefined ? undefined : `for room, until ${queued.until}: ${queued.reason}`,
+    tags: labelsText(environment.labels ?? {}),
     image: spec.image,
     cpus: spec.cpus?.toString(),
     'ram mb': spec.ram_mb?.toString(),
     'storage gb': spec.storage_gb?.toString(),
-    labels: labels.length === 0 ? undefined : labels.join(' '),
+    gpus: spec.gpus ? [spec.gpus, spec.gpu_kind, spec.gpu_profile].filter((part) => part).join(' ') : undefined,
+    region: spec.region,
+    labels: labelsText(spec.labels ?? {}),
     seed: environment.seed_snapshot_id,
     'when idle': idleText(environment),
     'auto resume': environment.auto_resume === true ? 'yes' : undefined,
@@ -33,6 +37,7 @@ export function environmentText(environment: EnvironmentInfo): string {
     endpoints: endpointsText(environment),
     error: environment.error,
     paused: environment.paused_at,
+    ends: environment.expires_at,
     created: environment.created_at,
     updated: environment.updated_at,
   });

@@ -13,6 +13,7 @@ const prefixes: Record<string, string> = {
   forbidden: 'forbidden',
   invalid_argument: 'invalid argument',
   unavailable: 'unavailable',
+  quota_exceeded: 'quota exceeded',
 };
 
 export function errorText(error: unknown): string {
@@ -27,8 +28,7 @@ function explain(error: unknown): { message: string; hint?: string | undefined }
   if (error instanceof CliError) return error;
   if (error instanceof InvalidArgumentError) return { message: error.message };
   if (error instanceof FuseApiError) return explainApiError(error);
-  if (error instanceof CutStreamError)
-    return { message: error.message, hint: `it may still be going on: fuse runs get ${error.subjectId}` };
+  if (error instanceof CutStreamError) return { message: error.message, hint: cutHint(error) };
   if (error instanceof FuseConnectionError && !error.sent)
     return {
       message: error.message,
@@ -40,6 +40,10 @@ function explain(error: unknown): { message: string; hint?: string | undefined }
   // Whatever else it is, it is this program's fault; the trace says where.
   return { message: error instanceof Error ? (error.stack ?? error.message) : String(error) };
 }
+
+/** Some streams are of no single thing: "all environments". */
+const cutHint = ({ subjectId }: CutStreamError): string | undefined =>
+  subjectId.includes(' ') ? undefined : `it may still be going on: fuse runs get ${subjectId}`;
 
 function explainApiError(error: FuseApiError): { message: string; hint?: string | undefined } {
   const prefix = error.status === 403 ? 'forbidden' : prefixes[error.code];

@@ -63,8 +63,11 @@ export function properties(values: Readonly<Record<string, string | undefined>>)
 }
 
 /** What a terminal could obey is escaped, which JSON allows for every character of a string. */
-export const json = (value: unknown): string =>
-  `${JSON.stringify(value, null, 2).replace(/[\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}]/gu, escaped)}\n`;
+export const json = (value: unknown): string => harmless(JSON.stringify(value, null, 2));
+/** The same on one line. */
+export const jsonLine = (value: unknown): string => harmless(JSON.stringify(value));
+
+const harmless = (text: string): string => `${text.replace(/[\u007f-\u009f\p{Cf}\p{Zl}\p{Zp}]/gu, escaped)}\n`;
 
 const escaped = (char: string): string =>
   Array.from({ length: char.length }, (_, at) => `\\u${char.charCodeAt(at).toString(16).padStart(4, '0')}`).join('');

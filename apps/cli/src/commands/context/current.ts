@@ -7,9 +7,10 @@ export function addContextCurrentCommand(parent: Command, cli: Cli): void {
     .command('current')
     .description('Show whom commands talk to.')
     .action(async () => {
-      const { name, baseUrl, master } = await connectionOf(cli, command);
-      if (wantsJson(command)) await cli.io.out(json({ name, base_url: baseUrl, master, current: true }));
-      else await cli.io.out(properties({ context: name, url: baseUrl }));
+      const { name, baseUrl, master, activeHost, tenant } = await connectionOf(cli, command);
+      const current = { name, base_url: baseUrl, master, active_host: activeHost, tenant, current: true };
+      if (wantsJson(command)) await cli.io.out(json(current));
+      else await cli.io.out(properties({ context: name, url: baseUrl, tenant, 'active host': activeHost }));
     });
   addGlobalOptions(command);
 }

@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import type { CreateEnvironment, EnvironmentSpec } from '@fuse/sdk';
 import { type Command, Option } from 'commander';
-import { parseDurationSeconds } from '../../args/duration.ts';
-import { gatherEnv, gatherLabel } from '../../args/key-value.ts';
+import { parseDurationSeconds, parseSecondsOrDuration } from '../../args/duration.ts';
+import { gatherEnv, gatherLabel, gatherSecret } from '../../args/key-value.ts';
 import { parsePositiveInt } from '../../args/number.ts';
 import { parseSizeGiB, parseSizeMiB } from '../../args/size.ts';
 import { gatherExpose, gatherFile, parseHttpCheck } from '../../args/startup.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
-import { scriptText, startupFiles } from '../../files/startup-files.ts';
+import { manifestText, scriptText, startupFiles } from '../../files/startup-files.ts';
 import { longCall } from '../../long-call.ts';
 import { environmentText } from '../../output/environment-text.ts';
 import { json } from '../../output/format.ts';
@@ -21,8 +21,19 @@ interface Flags {
   disk?: number;
   ramMb?: number;
   storageGb?: number;
+  gpus?: number;
+  gpuKind?: string;
+  gpuProfile?: string;
+  region?: string;
+  arch?: string;
   host?: string;
   label?: Record<string, string>;
+  tag?: Record<string, string>;
+  queueTimeout?: number;
+  manifest?: string;
+  secret?: Record<string, string>;
+  gatewayUrl?: string;
+  gatewayToken?: string;
   maxRuntime?: number;
   idleTimeout?: number;
   idleAction?: 'destroy' | 'pause';
@@ -49,6 +60,8 @@ Examples:
   fuse environment create --idle-timeout 10m --idle-action pause --auto-resume   rests when nobody uses it
   fuse environment create --file /workspace/app.py=app.py --startup-script @setup.sh --healthcheck-http 8000/health --expose 8000:web
   fuse environment create --startup-script @install.sh --startup-timeout 1h --follow    shows what it writes, done when it runs
+  fuse environment create --tag team=blue --queue-timeout 10m      when all hosts are full, as soon as there is room
+  API_KEY=… fuse environment create --secret API_KEY               no process list shows it
   fuse environment create --checkpoint-interval 5m --checkpoint-keep 2    a snapshot every 5 minutes, the last two kept
 `;
 
@@ -63,8 +76,19 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
     .option('--disk <size>', 'writable disk, such as 2G', parseSizeGiB)
     .addOption(new Option('--ram-mb <n>', 'memory in MB').argParser(parsePositiveInt).conflicts('ram'))
     .addOption(new Option('--storage-gb <n>', 'writable disk in GB').argParser(parsePositiveInt).conflicts('disk'))
+    .option('--gpus <n>', 'GPUs', parsePositiveInt)
+    .option('--gpu-kind <kind>', 'of this kind')
+    .option('--gpu-profile <profile>', 'a part of one: a MIG profile such as 1g.10gb')
+    .option('--region <name>', 'only on a host of this region')
+    .option('--arch <arch>', 'only on a host of this architecture: amd64 or arm64')
     .option('--host <id>', 'on this host and no other')
     .option('--label <key=value>', 'only on a host that carries this label; may be repeated', gatherLabel)
+    .option('--tag <key=value>', 'a mark of your own, found again by `list --tag`; may be repeated', gatherLabel)
+    .option(
+      '--queue-timeout <time>',
+      'when there is no room, wait for it so many seconds, or 5m … (default: not at all)',
+      parseSecondsOrDuration,
+    )
     .option('--max-runtime <time>', 'destroy it after 30m, 4h … (default 2h)', parseDurationSeconds)
     .option('--idle-timeout <time>', 'when no command ran for 10m, 1h … (at least 1m)', parseDurationSeconds)
     .addOption(new Option('--idle-action <action>', 'what then (default destroy)').choices(['destroy', 'pause']))
@@ -80,6 +104,10 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
     .option('--checkpoint-keep <n>', 'keep so many of them, the newest (default 3)', parsePositiveInt)
     .option('--env <KEY[=value]>', 'a variable of every command in it; may be repeated', gatherEnv(cli.env))
     .option('--file <GUEST=LOCAL>', 'put this local file there; may be repeated, 512 KiB in all', gatherFile)
+    .option('--secret <NAME[=value]>', 'a secret, found in /fuse/secrets.json; may be repeated', gatherSecret(cli.env))
+    .option('--manifest <manifest>', 'found in /fuse/manifest.json: JSON, or base64 of it; @FILE: what is in FILE')
+    .option('--gateway-url <url>', 'of an agent of your own in it: recorded')
+    .option('--gateway-token <token>', 'what that agent shows there')
     .option('--startup-script <script>', 'run it (with sh -lc) after the files are there; @FILE: what is in FILE')
     .option('--startup-timeout <time>', 'end it after … (default 30s; over 55s with --no-wait)', parseDurationSeconds)
     .option('--expose <PORT[:NAME]>', 'name the tunnel to this port; may be repeated', gatherExpose)
@@ -99,6 +127,11 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
         cpus: flags.cpus,
         ram_mb: flags.ram ?? flags.ramMb,
         storage_gb: flags.disk ?? flags.storageGb,
+        region: flags.region,
+        arch: flags.arch,
+        gpus: flags.gpus,
+        gpu_kind: flags.gpuKind,
+        gpu_profile: flags.gpuProfile,
         host_id: flags.host,
         labels: flags.label,
         max_runtime_seconds: flags.maxRuntime,
@@ -110,6 +143,12 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
         task_id,
         spec,
         env: flags.env,
+        labels: flags.tag,
+        queue_timeout_seconds: flags.queueTimeout,
+        manifest_inline: flags.manifest === undefined ? undefined : await manifestText(flags.manifest),
+        secrets: flags.secret,
+        gateway_url: flags.gatewayUrl,
+        gateway_token: flags.gatewayToken,
         seed_snapshot_id: flags.seedSnapshot,
         fallback: flags.fallback,
         idle_action: flags.idleAction,

@@ -4,6 +4,7 @@ import { addEnvironmentCatCommand } from './cat.ts';
 import { addEnvironmentCreateCommand } from './create.ts';
 import { addEnvironmentDestroyCommand } from './destroy.ts';
 import { addEnvironmentDiffCommand } from './diff.ts';
+import { addEnvironmentDrainCommand } from './drain.ts';
 import { addEnvironmentEditCommand } from './edit.ts';
 import { addEnvironmentExecCommand } from './exec.ts';
 import { addEnvironmentExecsCommand } from './execs.ts';
@@ -14,10 +15,13 @@ import { addEnvironmentListCommand } from './list.ts';
 import { addEnvironmentLogsCommand } from './logs.ts';
 import { addEnvironmentLsCommand } from './ls.ts';
 import { addEnvironmentPauseCommand } from './pause.ts';
+import { addEnvironmentPlacementCommand } from './placement.ts';
 import { addEnvironmentPsCommand } from './ps.ts';
 import { addEnvironmentResumeCommand } from './resume.ts';
+import { addEnvironmentRotateTokenCommand } from './rotate-token.ts';
 import { addEnvironmentShellCommand } from './shell.ts';
 import { addEnvironmentSignalCommand } from './signal.ts';
+import { addEnvironmentUpdateCommand } from './update.ts';
 import { addEnvironmentWaitCommand } from './wait.ts';
 import { addEnvironmentWatchCommand } from './watch.ts';
 
@@ -45,6 +49,10 @@ export function addEnvironmentCommands(parent: Command, cli: Cli): void {
   addEnvironmentForkCommand(group, cli);
   addEnvironmentPauseCommand(group, cli);
   addEnvironmentResumeCommand(group, cli);
+  addEnvironmentUpdateCommand(group, cli);
+  addEnvironmentRotateTokenCommand(group, cli);
+  addEnvironmentPlacementCommand(group, cli);
   addEnvironmentWatchCommand(group, cli);
+  addEnvironmentDrainCommand(group, cli);
   addEnvironmentDestroyCommand(group, cli);
 }
