@@ -37,12 +37,15 @@ function isConnectionLoss(error: unknown): boolean {
 /** Whether this is `fromDatabaseError`'s answer to a lost connection. */
 export const isLostConnection = (error: unknown): boolean => error instanceof AppError && isConnectionLoss(error.cause);
 
+const TEXT_HOLDS_NUL = 'text must not hold a NUL character';
+export const isOfNul = (error: unknown): error is AppError =>
+  error instanceof AppError && error.message === TEXT_HOLDS_NUL;
+
 /** Turns what a caller can understand into an AppError; anything else is returned as it is. */
 export function fromDatabaseError(error: unknown): unknown {
   const state = sqlState(error);
   // 22021, 22P05: text holds a NUL, which PostgreSQL cannot store.
-  if (state === '22021' || state === '22P05')
-    return new AppError('invalid_argument', 'text must not hold a NUL character', { cause: error });
+  if (state === '22021' || state === '22P05') return new AppError('invalid_argument', TEXT_HOLDS_NUL, { cause: error });
   if (isConnectionLoss(error))
     return new AppError('unavailable', 'the database cannot be reached', { cause: error, retryAfterSeconds: 1 });
   if (state === '57014')

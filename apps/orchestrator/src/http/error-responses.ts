@@ -1,6 +1,8 @@
 /** Every error leaves as contract's envelope. What we did not foresee is logged with its cause and shown as `internal error`. */
-import { AppError, type ErrorCode, errorCodes, errorStatus, toEnvelope } from '@fuse/contract';
+import { Stream } from 'node:stream';
+import { AppError, type ErrorCode, errorCodes, errorStatus, invalidField, toEnvelope } from '@fuse/contract';
 import type { FastifyError } from 'fastify';
+import { isOfNul } from '../db/database-errors.ts';
 import { ClientGone } from './closing.ts';
 import type { App } from './http-server.ts';
 import { toJsonLine } from './response-headers.ts';
@@ -27,13 +29,31 @@ export function installErrors(app: App): void {
     if (isClientGone(error)) return reply.code(CLIENT_CLOSED_REQUEST).send();
     const known = toAppError(error);
     const shown =
-      known ?? new AppError('internal', 'internal error', { details: { request_id: request.id }, cause: error });
+      (isOfNul(error) ? withField(error, request.body) : known) ??
+      new AppError('internal', 'internal error', { details: { request_id: request.id }, cause: error });
     const fields = { err: error, request_id: request.id, code: shown.code };
     if (shown.status >= 500 && shown.code !== 'unimplemented') request.log.error(fields, 'request failed');
     if (shown.retryAfterSeconds !== undefined) reply.header('Retry-After', String(shown.retryAfterSeconds));
     if (shown.code === 'payload_too_large' || !request.raw.complete) reply.header('Connection', 'close');
     return reply.code(shown.status).send(toEnvelope(shown));
   });
+}
+
+/** The database found a NUL somewhere in what it was given; the body says where. */
+function withField(error: AppError, body: unknown): AppError {
+  const field = fieldWithNul(body, []);
+  return field === undefined ? error : invalidField(field, 'must not hold NUL');
+}
+
+function fieldWithNul(value: unknown, path: string[]): string | undefined {
+  if (typeof value === 'string') return value.includes('\0') ? path.join('.') || '(body)' : undefined;
+  if (typeof value !== 'object' || value === null || value instanceof Stream) return undefined;
+  for (const [key, child] of Object.entries(value)) {
+    if (key.includes('\0')) return [...path, '(name)'].join('.');
+    const found = fieldWithNul(child, [...path, key]);
+    if (found !== undefined) return found;
+  }
+  return undefined;
 }
 
 /** Streams wrap the reason of their signal. */

@@ -5,7 +5,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
-import { AppError } from '@fuse/contract';
+import { AppError, invalidField } from '@fuse/contract';
 import type { FastifyRequest } from 'fastify';
 import type { App } from './http-server.ts';
 
@@ -97,18 +97,21 @@ export function parseJson(bytes: Uint8Array): unknown {
     throw new AppError('invalid_argument', `invalid JSON body: ${why}`, { hint: 'Send one JSON object in UTF-8.' });
   }
   // Only an escape can make one; text with lone surrogates cannot be stored or sent on.
-  if (/\\ud[89a-f]/i.test(text)) refuseLoneSurrogates(value, []);
+  refuseUnfit(value, [], /\\ud[89a-f]/i.test(text));
   return value;
 }
 
-function refuseLoneSurrogates(value: unknown, path: string[]): void {
-  if (typeof value === 'string' && /\p{Surrogate}/u.test(value))
-    throw new AppError('invalid_argument', `${path.join('.')}: holds half a surrogate pair`, {
-      details: { field: path.join('.') },
-    });
+/** Far more than any body of ours has; whoever walks one may do so recursively. */
+const MAX_DEPTH = 64;
+
+function refuseUnfit(value: unknown, path: string[], mayHoldSurrogates: boolean): void {
+  if (mayHoldSurrogates && typeof value === 'string' && /\p{Surrogate}/u.test(value))
+    throw invalidField(path.join('.') || '(body)', 'holds half a surrogate pair');
   if (typeof value !== 'object' || value === null) return;
+  if (path.length >= MAX_DEPTH) throw invalidField('(body)', `is nested deeper than ${MAX_DEPTH} levels`);
   for (const [key, child] of Object.entries(value)) {
-    refuseLoneSurrogates(key, [...path, '(name)']);
-    refuseLoneSurrogates(child, [...path, key]);
+    if (mayHoldSurrogates) refuseUnfit(key, [...path, '(name)'], true);
+    if (typeof child === 'string' && !mayHoldSurrogates) continue;
+    refuseUnfit(child, [...path, key], mayHoldSurrogates);
   }
 }

@@ -1,10 +1,17 @@
 /** Zod schemas of a route's body, query and path: what fits replaces the raw value, what does not is 400 with the field. */
-import { AppError, errorStatus } from '@fuse/contract';
+import { AppError, errorStatus, invalidField } from '@fuse/contract';
 import type { ZodError, ZodType } from 'zod';
 import type { App } from './http-server.ts';
 import { toJsonLine } from './response-headers.ts';
 
 export function installValidation(app: App): void {
+  // No id and no filter has one, and no database takes it.
+  app.addHook('preValidation', async ({ params, query }) => {
+    for (const part of [params, query])
+      for (const [name, value] of Object.entries(part ?? {}))
+        if ([value].flat().some((text) => typeof text === 'string' && text.includes('\0')))
+          throw invalidField(name.replaceAll('\0', '') || '(query)', 'must not hold NUL');
+  });
   app.setValidatorCompiler<ZodType>(({ schema, httpPart }) => (data: unknown) => {
     if (httpPart === 'body' && (data === undefined || data === null) && !schema.safeParse(data).success)
       return { error: emptyBody() };

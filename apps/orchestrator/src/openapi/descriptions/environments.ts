@@ -4,6 +4,7 @@ import {
   ComputerStatus,
   Environment,
   EnvironmentEvent,
+  Exec,
   ExecResult,
   Forks,
   ListEnvironments,
@@ -40,11 +41,11 @@ export const environmentOperations: Operations = {
     tag: 'environments',
     summary: 'exec, fork, pause, resume, drain, rotate-token',
     description:
-      '`exec` runs a command and answers with its result, whatever it exits with. `fork` starts copies of it (201). `pause` and `resume` answer when it is so. ' +
+      '`exec` runs a command and answers with its result, whatever it exits with; with `background` at once (202). `fork` starts copies of it (201). `pause` and `resume` answer when it is so. ' +
       '`drain` lets what runs in it end. `rotate-token` gives the guest a new credential (204).',
     headers: idempotent,
     actions: { exec: null, fork: null, pause: null, resume: null, drain: null, 'rotate-token': null },
-    answers: { 200: z.union([ExecResult, Environment]), 201: z.union([Environment, Forks]), 204: null },
+    answers: { 200: z.union([ExecResult, Environment]), 202: Exec, 201: z.union([Environment, Forks]), 204: null },
   },
   'GET /v1/environments/:id/events': {
     tag: 'events',
