@@ -37,7 +37,6 @@ export function addHostCommands(parent: Command, cli: Cli): void {
     .addHelpText('after', AFTER_HELP)
     .action((flags: HostListFlags) => listHosts(cli, hosts, flags));
   addGlobalOptions(hosts);
-  addHostListCommand(hosts, cli);
   addSubcommands(hosts, cli);
 
   const host = parent
@@ -52,6 +51,7 @@ export function addHostCommands(parent: Command, cli: Cli): void {
 }
 
 function addSubcommands(group: Command, cli: Cli): void {
+  addHostListCommand(group, cli);
   addHostGetCommand(group, cli);
   addHostRegisterCommand(group, cli);
   addHostJoinTokenCommand(group, cli);
