@@ -1,8 +1,6 @@
 /** The keys that secrets are sealed with, as an operator gives them. */
 import { createHash } from 'node:crypto';
 
-export const SEALING_KEY_BYTES = 32;
-
 export interface SealingKeys {
   /** Undefined: nothing is encrypted. */
   current: Uint8Array | undefined;
