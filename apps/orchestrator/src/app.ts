@@ -46,6 +46,8 @@ import { RateLimiter } from './http/rate-limit.ts';
 import type { ListedRoute } from './http/route-list.ts';
 import type { UpgradeRoute } from './http/upgrade-route.ts';
 import { registerImageRoutes } from './images/routes.ts';
+import { installFleetMetrics } from './metrics/fleet-metrics.ts';
+import { createReconcileMetrics } from './metrics/reconcile-metrics.ts';
 import { registerOpenApiRoutes } from './openapi/routes.ts';
 import { QueueServer } from './queue/queue-server.ts';
 import { LeaderLease } from './reconciling/leader-lease.ts';
@@ -108,6 +110,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const cluster = await ensureCluster(db, sealer);
     const owner = newId('orch');
     const metrics = createMetrics();
+    installFleetMetrics(metrics.registry, db, log);
     const audit = disposables.add('audit log', new AuditLog(db, log, metrics.auditEntriesLost));
     const sweeper = disposables.add(
       'sweeper of the audit log',
@@ -135,6 +138,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       archiving: { objectStore, retentionMs: config.execs.retentionMs },
       hostRetryMs: HOST_RETRY_MS,
       publicAddress: () => config.publicAddress ?? listensAt,
+      measurePhase: (phase, seconds) => metrics.startPhaseSeconds.observe({ phase }, seconds),
     };
     let listensAt = ''; // known before the first request is answered
     const environments = new EnvironmentService(environmentContext);
@@ -152,6 +156,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         clusterTag: cluster.tag,
         owner,
         intervals: config.reconciling,
+        metrics: createReconcileMetrics(metrics.registry),
       }),
     );
     const { retentionMs } = config.runs;
@@ -232,13 +237,14 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         checkpoint: deps.checkpoint ?? (async () => {}),
       }),
     );
+    // Before the worker, which waits for the starts of its runs.
+    disposables.add('environments', environments);
+    disposables.add('snapshots', snapshots);
+    // Before the environments, which it starts.
     const queueServer = disposables.add(
       'queue server',
       new QueueServer({ context: environmentContext, environments, worker, wakeup, retentionMs }),
     );
-    // Before the worker, which waits for the starts of its runs.
-    disposables.add('environments', environments);
-    disposables.add('snapshots', snapshots);
     const runs = new RunService({ db, sealer, hub, objectStore, environments, worker, retentionMs });
     const { maxFileBytes, fileLifetimeMs } = config.runs;
     const files = new FileService({ db, objectStore, maxFileBytes, lifetimeMs: fileLifetimeMs });

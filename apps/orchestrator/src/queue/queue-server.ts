@@ -3,7 +3,7 @@
  * makes it earlier: what another process's news told of late is noticed by the next look.
  */
 import { channels } from '../db/db.ts';
-import { failOverdue } from '../environments/queueing/take-place.ts';
+import { endWaitersLeases, failOverdue } from '../environments/queueing/take-place.ts';
 import { nextDeadlineInMs } from '../environments/queueing/waiting.ts';
 import { failOverdueQueued } from '../runs/queue-admission.ts';
 import type { RunWorker } from '../runs/run-worker.ts';
@@ -34,6 +34,8 @@ export class QueueServer implements AsyncDisposable {
 
   async start(): Promise<void> {
     const { context, wakeup } = this.#options;
+    // Alone with this database: whoever waited with them is gone.
+    if (context.db.kind === 'pglite') await endWaitersLeases(context.db.query);
     this.#subscription = await context.db.listen(channels.capacity, () => wakeup.wake());
     this.#loop = this.#run();
   }

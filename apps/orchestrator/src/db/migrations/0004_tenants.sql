@@ -95,6 +95,8 @@ create index environments_live_newest on environments (tenant_id, created_at);
 create unique index environments_token on environments (token_hash) where token_hash is not null;
 create index environments_queued on environments (tenant_id, created_at, uid) where queue_deadline is not null;
 create index runs_queued on runs (tenant_id, created_at, id) where state = 'queued';
+create index environments_queue_ends on environments (queue_deadline) where queue_deadline is not null;
+create index runs_queue_ends on runs (queue_deadline) where state = 'queued';
 create index environments_by_label on environments using gin (labels jsonb_path_ops);
 
 -- What each environment that has a host reserves there: a row for as long as it does, kept in step by whatever changes its state. Narrow, and touched by

@@ -1,6 +1,6 @@
 /** What becomes of an environment that waits for room: a place, or none in time. */
 import { sql } from 'kysely';
-import { channels, inMs, notify, now, type Tx } from '../../db/db.ts';
+import { channels, inMs, notify, now, type Queryable, type Tx } from '../../db/db.ts';
 import type { EnvironmentRow } from '../../db/schema.ts';
 import type { Placed } from '../../scheduling/placement.ts';
 import { place } from '../admission.ts';
@@ -50,6 +50,11 @@ export async function takePlace(
     .executeTakeFirstOrThrow();
   await notify(tx, channels.events, `environment:${uid}`); // its state is as before: no event, but who waits with it looks
   return { environment, isAwaited };
+}
+
+/** From now on nobody waits with any of them. */
+export async function endWaitersLeases(db: Queryable): Promise<void> {
+  await db.updateTable('environments').set({ lease_until: now }).where('queue_deadline', 'is not', null).execute();
 }
 
 const AT_ONCE = 50;

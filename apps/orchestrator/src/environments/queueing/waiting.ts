@@ -1,6 +1,6 @@
 /** Who waits for room: runs and environments together, as they are in their rows. */
 import type { EnvironmentSpec } from '@fuse/contract';
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import type { Queryable } from '../../db/db.ts';
 import type { EnvironmentRow } from '../../db/schema.ts';
 import { limitsOf, reservedBy } from '../../quotas/quota-store.ts';
@@ -44,7 +44,7 @@ export async function nextDeadlineInMs(db: Queryable): Promise<number | undefine
   const { rows } = await sql<{ ms: number | null }>`
     select (extract(epoch from least(
       (select min(queue_deadline) from runs where state = 'queued'),
-      (select min(queue_deadline) from environments where queue_deadline is not null and state = 'provisioning')
+      (select min(queue_deadline) from environments where queue_deadline is not null)
     ) - now()) * 1000)::float8 as ms`.execute(db);
   return rows[0]?.ms ?? undefined;
 }
@@ -60,19 +60,29 @@ type WaitingRow = Pick<EnvironmentRow, 'image' | 'cpus' | 'ram_mb' | 'storage_gb
   seed: { id: string; host_id: string | null; arch: string; is_exported: boolean } | null;
 };
 
+/** A recursive table `name`: from one tenant to the next along the index, however many wait of each. The last row is null. */
+function eachTenant(name: string, table: string, waits: RawBuilder<unknown>): RawBuilder<unknown> {
+  const rows = sql`from ${sql.table(table)} where ${waits}`;
+  return sql`${sql.ref(name)} (tenant_id) as (
+    (select min(tenant_id) ${rows})
+    union all
+    select (select min(tenant_id) ${rows} and tenant_id > before.tenant_id) from ${sql.ref(name)} before where before.tenant_id is not null)`;
+}
+
 /** `withRuns: false`: for a process that cannot drive another run. Those of disabled tenants wait on. */
 export async function readQueue(
   db: Queryable,
   { withRuns }: { withRuns: boolean },
 ): Promise<Omit<Queue<Waiting>, 'quotas'>> {
   const { rows } = await sql<WaitingRow>`
+    with recursive ${eachTenant('of_runs', 'runs', sql`state = 'queued' and ${withRuns}::boolean`)},
+      ${eachTenant('of_environments', 'environments', sql`queue_deadline is not null`)}
     select w.*, t.tenant_id, extract(epoch from t.served_at)::float8 as served_at
     from (
       select a.tenant_id, tenants.queue_served_at as served_at from (
-        select tenant_id from runs where ${withRuns}::boolean and ${waitingRun}
-        union select tenant_id from environments where ${waitingEnvironment}) a
+        select tenant_id from of_runs union select tenant_id from of_environments) a
       left join tenants on tenants.id = a.tenant_id
-      where tenants.disabled_at is null
+      where a.tenant_id is not null and tenants.disabled_at is null
       order by tenants.queue_served_at nulls first, a.tenant_id limit ${MAX_TENANTS}) t
     cross join lateral (
       (select 'run' as kind, id, image, cpus, ram_mb, storage_gb, null::jsonb as spec, null::jsonb as seed,
