@@ -31,6 +31,7 @@ describe('a registration', () => {
     [{ labels: { '-x': 'y' }, capacity: { mig_profiles: { big: 0 } } }, 'labels.-x: must be 1 to 63'],
     [{ capacity: { mig_profiles: { big: 0 } } }, 'capacity.mig_profiles: "big" is not like 1g.10gb'],
     [{ capacity: { mig_profiles: { '1g.10gb': 0 } } }, 'capacity.mig_profiles.1g.10gb: must be over 0'],
+    [{ capacity: { ram_mb: -1 } }, 'capacity.ram_mb: must not be negative'],
   ] as const;
   it.each(wrong)('is refused as %j', (change, message) => {
     expect(() => checkRegistration({ ...good, ...change })).toThrow(message);
@@ -68,8 +69,8 @@ describe('a registration', () => {
   });
 
   it('has room for something', () => {
-    const request = checkRegistration({ ...good, capacity: { cpus: 1, ram_mb: -1 } });
-    expect(() => fillCapacity(request, report, [])).toThrow('capacity.ram_mb: must be over 0');
+    const request = checkRegistration({ ...good, capacity: { cpus: 1 } });
+    expect(() => fillCapacity(request, { ...report, ram_mb: 0 }, [])).toThrow('capacity.ram_mb: must be over 0');
     expect(() => fillCapacity(request, undefined, [])).toThrow('capacity.ram_mb: must be over 0');
   });
 });

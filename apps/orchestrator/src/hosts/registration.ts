@@ -55,6 +55,8 @@ export function checkRegistration(given: GivenRegistration): Registration {
     if (!MIG_PROFILE.test(profile)) throw invalidField('capacity.mig_profiles', `"${profile}" is not like 1g.10gb`);
     if (count <= 0) throw invalidField(`capacity.mig_profiles.${profile}`, 'must be over 0');
   }
+  for (const key of AMOUNTS)
+    if ((given.capacity?.[key] ?? 0) < 0) throw invalidField(`capacity.${key}`, 'must not be negative');
   return { ...given, id, url, backend, arch, labels };
 }
 
