@@ -61,7 +61,7 @@ function endWith(reply: FastifyReply, hold: (cut: () => void) => Disposable): vo
   const { raw } = reply;
   const cut = () => {
     if (raw.headersSent) raw.destroy();
-    else setTimeout(() => raw.destroy(), UNANSWERED_GRACE_MS).unref();
+    else setTimeout(() => raw.writableFinished || raw.destroy(), UNANSWERED_GRACE_MS).unref();
   };
   const held = hold(cut);
   if (raw.destroyed) held[Symbol.dispose]();

@@ -60,17 +60,12 @@ export class Callers implements Authenticator {
 
   async authenticate(headers: IncomingHttpHeaders, isChange: boolean): Promise<Caller> {
     const caller = await this.#who(headers);
-    if (isChange && this.#isSentByBrowsers(headers)) requireSameOrigin(headers, this.#options.publicUrl);
+    if (isChange && isSentByBrowsers(headers)) requireSameOrigin(headers, this.#options.publicUrl);
     return this.#inTenant(caller, headers[TENANT_HEADER.toLowerCase()]);
   }
 
   hold(proof: string, cut: () => void): Disposable {
     return this.#options.credentials.hold(proof, cut);
-  }
-
-  /** By themselves, whichever page asks: a cookie, or nothing at all where nothing is needed. */
-  #isSentByBrowsers({ authorization }: IncomingHttpHeaders): boolean {
-    return authorization === undefined || this.#options.masterToken === undefined;
   }
 
   async #who({ authorization, cookie }: IncomingHttpHeaders): Promise<Caller> {
@@ -118,6 +113,10 @@ export class Callers implements Authenticator {
     return { ...caller, tenantId: tenant };
   }
 }
+
+/** By themselves, whichever page asks: a cookie, or nothing that matters where nothing is needed. */
+const isSentByBrowsers = ({ authorization }: IncomingHttpHeaders): boolean =>
+  authorization === undefined || !authorization.startsWith('Bearer ');
 
 function missing(): never {
   throw new AppError('unauthorized', 'missing or malformed credentials', {

@@ -86,7 +86,7 @@ export async function hasRemains(query: Queryable, tenantId: string): Promise<bo
   return rows[0]?.remains === true;
 }
 
-/** Its ended runs with their outputs, and its uploads, are collected in the next round. */
+/** Its ended runs with their outputs, and its uploads, are collected in the next round; its answers by Idempotency-Key are forgotten. */
 export async function expireRemains(tx: Tx, tenantId: string): Promise<void> {
   await tx.updateTable('runs').set({ expires_at: now }).where('tenant_id', '=', tenantId).execute();
   await tx
@@ -94,4 +94,5 @@ export async function expireRemains(tx: Tx, tenantId: string): Promise<void> {
     .set({ expires_at: inMs(0) })
     .where('tenant_id', '=', tenantId)
     .execute();
+  await tx.deleteFrom('idempotency_keys').where('tenant_id', '=', tenantId).execute();
 }
