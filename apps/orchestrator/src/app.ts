@@ -50,6 +50,7 @@ import { installFleetMetrics } from './metrics/fleet-metrics.ts';
 import { createReconcileMetrics } from './metrics/reconcile-metrics.ts';
 import { registerOpenApiRoutes } from './openapi/routes.ts';
 import { QueueServer } from './queue/queue-server.ts';
+import { installQuotaMetrics } from './quotas/quota-metrics.ts';
 import { LeaderLease } from './reconciling/leader-lease.ts';
 import { Reconciler } from './reconciling/reconciler.ts';
 import { Collector } from './runs/collector.ts';
@@ -281,6 +282,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         });
         registerAuditRoutes(app, db);
         registerUsageRoutes(app, new UsageService(db));
+        installQuotaMetrics(app, metrics.registry);
         registerTenantRoutes(app, new TenantService(db, credentials));
         registerApiKeyRoutes(app, new ApiKeyService(db, credentials));
         registerHostRoutes(app, hosts, new HostJoining({ db, sealer, hosts, clusterTag: cluster.tag }));

@@ -23,6 +23,7 @@ import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, lifetimeOf } from './environment-store.ts';
 import { awaitPlace } from './queueing/await-place.ts';
 import { seeded } from './seed.ts';
+import { measured } from './start-steps.ts';
 import { checkStartup, startupOf } from './startup.ts';
 
 export interface Creation {
@@ -61,7 +62,9 @@ export async function createEnvironment(
   checkStartup(request);
   if (idempotent !== undefined) return createOnce(context, service, creation, idempotent);
   await requirePlace(context, service, request);
-  const admitted = await admitOrQueue(context, service, planOf(context, creation), request);
+  const admitted = await measured(context, 'admit', () =>
+    admitOrQueue(context, service, planOf(context, creation), request),
+  );
   if (request.wait === false) startLater(service, admitted);
   const row = request.wait === false ? admitted : await startNow(context, service, admitted, creation);
   return { environment: toEnvironment(row, context.publicAddress()), replayed: false };
@@ -137,7 +140,8 @@ async function startNow(
   row: EnvironmentRow,
   { signal, stopping = NEVER }: Partial<Pick<Creation, 'signal' | 'stopping'>>,
 ): Promise<EnvironmentRow> {
-  if (row.queue_deadline !== null) await awaitPlace(context, row.uid, { signal, stopping });
+  if (row.queue_deadline !== null)
+    await measured(context, 'queue', () => awaitPlace(context, row.uid, { signal, stopping }));
   return service.start(row.uid, { signal });
 }
 
@@ -190,9 +194,11 @@ async function createOnce(
     await requirePlace(context, service, request);
     const uid = randomUUID();
     try {
-      const admitted = await admitOrQueue(context, service, planOf(context, creation, uid), request, async (tx) => {
+      const claim = async (tx: Tx) => {
         if (!(await claimKey(tx, idempotent, uid))) throw new KeyTaken();
-      });
+      };
+      const plan = planOf(context, creation, uid);
+      const admitted = await measured(context, 'admit', () => admitOrQueue(context, service, plan, request, claim));
       if (request.wait === false) {
         startLater(service, admitted);
         return { environment: toEnvironment(admitted, context.publicAddress()), replayed: false };

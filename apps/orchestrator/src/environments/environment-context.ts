@@ -6,7 +6,7 @@ import type { HostDirectory } from '../hosts/host-directory.ts';
 import type { PlacementPolicy } from '../scheduling/schedule.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import type { ExecArchiving } from './destroy-vm.ts';
-import type { StepKey } from './start-steps.ts';
+import type { StartPhase } from './start-steps.ts';
 
 export interface EnvironmentContext {
   db: Db;
@@ -28,8 +28,8 @@ export interface EnvironmentContext {
   /** How long an unreachable host is asked again before the operation is given up (or left to the reconciler). */
   hostRetryMs: number;
   archiving: ExecArchiving;
-  /** For the metrics: a step of a start, and how long it took. */
-  measureStep?: (key: StepKey, seconds: number) => void;
+  /** For the metrics. */
+  measurePhase?: (phase: StartPhase, seconds: number) => void;
   /** Where clients reach us, as bare host:port; known once we listen. */
   publicAddress: () => string;
 }

@@ -41,7 +41,7 @@ describe('POST /v1/environments refuses', () => {
     { body: { task_id: '' }, field: 'task_id', message: /task_id is required/ },
     { body: { task_id: 7 }, field: 'task_id' },
     { body: { task_id: 'x'.repeat(201) }, field: 'task_id' },
-    { body: { task_id: 'a\0b' }, message: /NUL/ },
+    { body: { task_id: 'a\0b' }, field: 'task_id', message: /NUL/ },
     { body: { task_id: 't', spec: 'x' }, field: 'spec' },
     { body: { task_id: 't', spec: { cpus: -1 } }, field: 'spec.cpus' },
     { body: { task_id: 't', spec: { cpus: 2.5 } }, field: 'spec.cpus' },

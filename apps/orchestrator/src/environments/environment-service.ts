@@ -168,8 +168,10 @@ export class EnvironmentService implements AsyncDisposable {
   }
 
   /** For the reconciler: as `destroy`, if it is (still) due to end by itself. */
-  async endIfDue(uid: string): Promise<void> {
-    if (await markDue(this.#context, uid)) await this.destroy(uid);
+  async endIfDue(uid: string): Promise<boolean> {
+    const isDue = await markDue(this.#context, uid);
+    if (isDue) await this.destroy(uid);
+    return isDue;
   }
 
   /** For the reconciler: `row` is gone, and its host still has its VM. */

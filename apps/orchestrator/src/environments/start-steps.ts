@@ -14,6 +14,21 @@ export const stepKeys = ['template', 'restore', 'files', 'script'] as const;
 export type StepKey = (typeof stepKeys)[number];
 type Step = NonNullable<EnvironmentEvent['step']>;
 
+/** What a create goes through: its place, or the wait for one, then the steps of its start. */
+export type StartPhase = 'admit' | 'queue' | StepKey;
+
+/** For the metrics: how long it took, when it went well. */
+export async function measured<T>(
+  { measurePhase }: Pick<EnvironmentContext, 'measurePhase'>,
+  phase: StartPhase,
+  work: () => Promise<T>,
+): Promise<T> {
+  const began = performance.now();
+  const result = await work();
+  measurePhase?.(phase, (performance.now() - began) / 1_000);
+  return result;
+}
+
 export class StartSteps {
   readonly #context: EnvironmentContext;
   readonly #row: EnvironmentRow;
@@ -38,9 +53,8 @@ export class StartSteps {
 
   async take<T>(key: StepKey, work: () => Promise<T>): Promise<T> {
     const began = performance.now();
-    const result = await work();
+    const result = await measured(this.#context, key, work);
     const ms = performance.now() - began;
-    this.#context.measureStep?.(key, ms / 1_000);
     if (this.#row.run_id === null)
       this.#untold.push({ index: this.#keys.indexOf(key), total: this.#keys.length, key, duration_ms: Math.round(ms) });
     return result;

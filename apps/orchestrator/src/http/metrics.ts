@@ -1,4 +1,5 @@
 /** Prometheus metrics: one registry per orchestrator, so that several can live in one process. */
+import { type ErrorEnvelope, type QuotaName, quotaNames } from '@fuse/contract';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { App } from './http-server.ts';
 
@@ -11,6 +12,8 @@ export interface Metrics {
   connectionBytes: Counter<'route' | 'direction'>;
   /** Calls that were answered though their audit entry could not be written. */
   auditEntriesLost: Counter;
+  quotaRefusals: Counter<'quota'>;
+  startPhaseSeconds: Histogram<'phase'>;
 }
 
 export function createMetrics(): Metrics {
@@ -49,6 +52,19 @@ export function createMetrics(): Metrics {
       labelNames: ['route', 'direction'],
       registers,
     }),
+    quotaRefusals: new Counter({
+      name: 'orchestrator_quota_refusals_total',
+      help: 'Calls refused because a tenant has used up a quota',
+      labelNames: ['quota'],
+      registers,
+    }),
+    startPhaseSeconds: new Histogram({
+      name: 'orchestrator_environment_create_phase_seconds',
+      help: 'Time that environments took to be admitted, to wait for room, and for each step of their start',
+      labelNames: ['phase'],
+      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+      registers,
+    }),
     auditEntriesLost: new Counter({
       name: 'orchestrator_audit_entries_lost_total',
       help: 'Audit entries that could not be written to the database and are in the log instead',
@@ -57,7 +73,13 @@ export function createMetrics(): Metrics {
   };
 }
 
-export function installMetrics(app: App, { requests, requestSeconds, requestsInFlight }: Metrics): void {
+export function installMetrics(app: App, metrics: Metrics): void {
+  const { requests, requestSeconds, requestsInFlight, quotaRefusals } = metrics;
+  app.addHook('preSerialization', async (_request, _reply, payload) => {
+    const quota = refusedQuota(payload);
+    if (quota !== undefined) quotaRefusals.inc({ quota });
+    return payload;
+  });
   app.addHook('onRequest', async (request, reply) => {
     if (request.routeOptions.config.probe === true) return;
     requestsInFlight.inc();
@@ -69,4 +91,10 @@ export function installMetrics(app: App, { requests, requestSeconds, requestsInF
       requestSeconds.observe(labels, reply.elapsedTime / 1_000);
     });
   });
+}
+
+/** Undefined: it is no such refusal. */
+function refusedQuota(payload: unknown): QuotaName | undefined {
+  const { error } = ((typeof payload === 'object' ? payload : null) as Partial<ErrorEnvelope>) ?? {}; // or it is not one
+  return error?.code === 'quota_exceeded' ? quotaNames.find((name) => name === error.details?.quota) : undefined;
 }

@@ -11,6 +11,7 @@ import type { EnvironmentService } from '../environments/environment-service.ts'
 import { transition } from '../environments/environment-store.ts';
 import { recordHealth } from '../environments/health.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
+import type { ReconcileMetrics } from '../metrics/reconcile-metrics.ts';
 import { environmentByVm, expectedOnHost } from './due.ts';
 import type { Sightings } from './sightings.ts';
 import type { Tasks } from './tasks.ts';
@@ -30,6 +31,7 @@ export interface HostComparison {
   /** How long a VM with our tag may be unknown to us before it is destroyed. */
   orphanGraceMs: number;
   stillLeader(): Promise<boolean>;
+  metrics: ReconcileMetrics | undefined;
   /** Of the lease under which this is done: the host refuses what a former leader asks of it. */
   fence: Fence;
 }
@@ -40,6 +42,7 @@ export async function compareHost(context: HostComparison, host: HostRow, signal
   const byId = new Map(found.map((vm) => [vm.id, vm]));
   for (const row of expected) await checkExpected(context, host, row, byId.get(row.vm_id));
   const ours = found.filter((vm) => vm.tag === context.clusterTag && vm.state !== 'destroying');
+  context.metrics?.vmsFound(host.id, found.filter((vm) => vm.tag === context.clusterTag).length);
   const known = new Set(expected.map((row) => row.vm_id));
   for (const vm of ours) if (!known.has(vm.id)) await checkUnexpected(context, host, vm);
   const seen = [...expected.map((row) => row.vm_id), ...ours.map((vm) => vm.id)];
@@ -60,6 +63,7 @@ async function checkExpected(context: HostComparison, host: HostRow, row: Enviro
   const reason = vm?.error ?? (vm === undefined ? 'vm missing from its host' : 'the vm died');
   const failed = await context.db.transaction((tx) => transition(tx, row, 'failed', reason));
   if (failed === undefined) return; // somebody else decided meanwhile
+  context.metrics?.vmsMissing.inc();
   context.log.warn({ environment: row.id, vm_id: row.vm_id, host_id: host.id, reason }, 'environment lost its VM');
   discardVm(context, host, failed);
 }
@@ -90,13 +94,25 @@ async function checkUnexpected(context: HostComparison, host: HostRow, vm: HostV
   if (!(await context.stillLeader())) return;
   context.log.warn({ vm_id: vm.id, host_id: host.id, known: row !== undefined }, 'destroying a VM that nothing owns');
   if (row === undefined)
-    context.tasks.start(taskOf(host, vm.id), () => context.hosts.clientOf(host, context.fence).destroyVm(vm.id));
+    context.tasks.start(taskOf(host, vm.id), () =>
+      counted(context, () => context.hosts.clientOf(host, context.fence).destroyVm(vm.id)),
+    );
   else discardVm(context, host, row);
 }
 
 /** Of an environment that is gone. */
 function discardVm(context: HostComparison, host: HostRow, row: EnvironmentRow): void {
-  context.tasks.start(taskOf(host, row.vm_id), () => context.environments.discardVm(row));
+  context.tasks.start(taskOf(host, row.vm_id), () => counted(context, () => context.environments.discardVm(row)));
+}
+
+async function counted({ metrics }: HostComparison, destroy: () => Promise<unknown>): Promise<void> {
+  try {
+    await destroy();
+    metrics?.orphansDestroyed.inc();
+  } catch (error) {
+    metrics?.orphansFailed.inc();
+    throw error;
+  }
 }
 
 const taskOf = (host: HostRow, vmId: string): string => `vm:${host.id}:${vmId}`;

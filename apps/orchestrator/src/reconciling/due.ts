@@ -59,10 +59,16 @@ export function idle(db: Queryable): Promise<Pick<EnvironmentRow, 'uid'>[]> {
 }
 
 /** To be destroyed, if they still are due then. */
-export function dueToEnd(db: Queryable): Promise<Pick<EnvironmentRow, 'uid'>[]> {
+/** `cause`: of its lifetime, of idleness, or of its run's end. */
+export function dueToEnd(db: Queryable): Promise<{ uid: string; cause: 'overdue' | 'run' | 'idle' }[]> {
   return db
     .selectFrom('environments')
     .select('uid')
+    .select(
+      sql<
+        'overdue' | 'run' | 'idle'
+      >`case when expires_at < now() then 'overdue' when run_id is not null then 'run' else 'idle' end`.as('cause'),
+    )
     .where('state', 'not in', ['destroying', 'destroyed', 'failed'])
     .where(isDue)
     .limit(BATCH)

@@ -10,6 +10,8 @@ import type { HostRow } from '../db/schema.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import { allHosts } from '../hosts/host-store.ts';
+import { laterFence } from '../hosts/later-fence.ts';
+import type { ReconcileMetrics } from '../metrics/reconcile-metrics.ts';
 import { SnapshotReconciling } from '../snapshots/snapshot-reconciling.ts';
 import type { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { compareHost } from './compare-host.ts';
@@ -29,6 +31,7 @@ export interface ReconcilerOptions {
   /** This process, in the lease. */
   owner: string;
   intervals: ReconcilerIntervals;
+  metrics?: ReconcileMetrics;
 }
 
 export interface ReconcilerIntervals {
@@ -102,6 +105,7 @@ export class Reconciler implements AsyncDisposable {
   async cycle(): Promise<boolean> {
     const held = await this.#lease.hold();
     if (held === undefined) return false;
+    const measured = this.#options.metrics?.seconds.startTimer();
     const renewal = setInterval(() => {
       this.#lease.hold().catch((error: unknown) => this.#options.log.warn({ err: error }, 'leader lease not renewed'));
     }, this.#options.intervals.leaseMs / 3);
@@ -120,6 +124,8 @@ export class Reconciler implements AsyncDisposable {
       ]);
     } finally {
       clearInterval(renewal);
+      measured?.();
+      this.#options.metrics?.cycles.inc();
     }
     return true;
   }
@@ -145,8 +151,15 @@ export class Reconciler implements AsyncDisposable {
   async #checkHost(host: HostRow, held: HeldLease): Promise<void> {
     const { db, hosts, environments, log, clusterTag, intervals } = this.#options;
     const fence = { tag: clusterTag, value: held.fence };
-    if (!(await hosts.heartbeat(host, { signal: this.#stop.signal, fence })))
-      return hosts.noteSilence(host, intervals.hostStaleMs);
+    try {
+      const { signal } = this.#stop;
+      if (!(await hosts.heartbeat(host, { signal, fence })))
+        return await hosts.noteSilence(host, intervals.hostStaleMs);
+    } catch (error) {
+      const seen = laterFence(error);
+      if (seen !== undefined) await this.#lease.raise(held, seen);
+      throw error;
+    }
     const comparison = {
       db,
       hosts,
@@ -159,6 +172,7 @@ export class Reconciler implements AsyncDisposable {
       missingGraceMs: intervals.missingGraceMs,
       orphanGraceMs: intervals.orphanGraceMs,
       fence,
+      metrics: this.#options.metrics,
       stillLeader: () => this.#lease.stillHeld(held),
     };
     await withDeadline(
@@ -193,14 +207,27 @@ export class Reconciler implements AsyncDisposable {
   }
 
   async #pauseIdle(): Promise<void> {
-    const { db, environments } = this.#options;
-    for (const { uid } of await idle(db.query))
-      this.#tasks.start(`env:${uid}`, () => environments.pause(uid, { onlyIfIdle: true }));
+    const { db, environments, metrics } = this.#options;
+    for (const { uid } of await idle(db.query)) {
+      metrics?.idleSuspected.inc();
+      this.#tasks.start(`env:${uid}`, async () => {
+        await environments.pause(uid, { onlyIfIdle: true });
+        metrics?.idleEnded.inc();
+      });
+    }
   }
 
   async #destroyExpired(): Promise<void> {
-    const { db, environments } = this.#options;
-    for (const { uid } of await dueToEnd(db.query)) this.#tasks.start(`env:${uid}`, () => environments.endIfDue(uid));
+    const { db, environments, metrics } = this.#options;
+    for (const { uid, cause } of await dueToEnd(db.query)) {
+      if (cause === 'overdue') metrics?.overdueSuspected.inc();
+      if (cause === 'idle') metrics?.idleSuspected.inc();
+      this.#tasks.start(`env:${uid}`, async () => {
+        if (!(await environments.endIfDue(uid))) return;
+        if (cause === 'overdue') metrics?.overdueEnded.inc();
+        if (cause === 'idle') metrics?.idleEnded.inc();
+      });
+    }
   }
 
   async #prune(): Promise<void> {
