@@ -49,7 +49,7 @@
  *   PUT    /v1/snapshots/{sid}/export ExportSnapshot -> 200 ExportedSnapshot: uploads what is `missing`, then the manifest. Repeating it goes on where it stopped
  *
  * Any call may carry `fuse-fence` (fence.ts): what a cluster's leader does by itself. One that is older than another which was seen here is refused: 409 `conflict`,
- * details.reason=stale_fence. Nothing is done then.
+ * details.reason=stale_fence, details.seen. Nothing is done then.
  *
  * `exec` state `lost`: the VM died (or the guest forgot the exec): its end is unknown and it must not be run again blindly.
  */

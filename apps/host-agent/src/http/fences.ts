@@ -34,7 +34,7 @@ export class Fences {
     const seen = this.#seen.get(fence.tag) ?? 0;
     if (fence.value < seen)
       throw new AppError('conflict', `fence ${fence.value} is over: ${seen} leads the cluster`, {
-        details: { reason: STALE_FENCE },
+        details: { reason: STALE_FENCE, seen: String(seen) },
       });
     if (fence.value === seen) return;
     this.#seen.set(fence.tag, fence.value);

@@ -10,6 +10,7 @@ import { type HostClient, HostClients } from './host-client.ts';
 import type { HostTls } from './host-request.ts';
 import { markUnreachable, recordHeartbeat } from './host-states.ts';
 import { allHosts, hostById, openHostToken } from './host-store.ts';
+import { laterFence } from './later-fence.ts';
 
 const HEARTBEAT_MS = 5_000;
 /** So long a host's address and token are taken to be what they were, unless it registers again: every command in an environment asks for them. */
@@ -59,7 +60,7 @@ export class HostDirectory implements AsyncDisposable {
     return client;
   }
 
-  /** Asks one host how it is and writes that down; false when it did not answer. Waits HEARTBEAT_MS at most. */
+  /** Asks one host how it is and writes that down; false when it did not answer. Waits HEARTBEAT_MS at most. Throws when it has seen a later fence. */
   async heartbeat(host: HostRow, { signal, fence }: { signal?: AbortSignal; fence?: Fence } = {}): Promise<boolean> {
     const client = this.clientOf(host, fence);
     try {
@@ -69,6 +70,7 @@ export class HostDirectory implements AsyncDisposable {
       return true;
     } catch (error) {
       signal?.throwIfAborted();
+      if (laterFence(error) !== undefined) throw error;
       this.#log.warn({ err: error, host_id: host.id }, 'host did not answer its heartbeat');
       return false;
     }

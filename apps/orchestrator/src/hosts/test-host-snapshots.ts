@@ -167,10 +167,11 @@ async function copyOf(from: string): Promise<string> {
   return root;
 }
 
+/** But those of an environment's own (/fuse), which differ each time. */
 async function filesOf(root: string): Promise<{ path: string; bytes: Buffer; sha256: string }[]> {
   const found = [];
   for (const entry of await readdir(root, { recursive: true, withFileTypes: true })) {
-    if (!entry.isFile()) continue;
+    if (!entry.isFile() || entry.parentPath === join(root, 'fuse')) continue;
     const bytes = await readFile(join(entry.parentPath, entry.name));
     found.push({ path: relative(root, join(entry.parentPath, entry.name)), bytes, sha256: sha256(bytes) });
   }

@@ -207,8 +207,9 @@ export class TestHost implements AsyncDisposable {
   #checkFence(header: string | string[] | undefined): void {
     const fence = typeof header === 'string' ? parseFence(header) : undefined;
     if (fence === undefined) return;
-    if (fence.value < (this.fences.get(fence.tag) ?? 0))
-      throw new AppError('conflict', 'a fence that is over', { details: { reason: STALE_FENCE } });
+    const seen = this.fences.get(fence.tag) ?? 0;
+    if (fence.value < seen)
+      throw new AppError('conflict', 'a fence that is over', { details: { reason: STALE_FENCE, seen: String(seen) } });
     this.fences.set(fence.tag, fence.value);
   }
 

@@ -48,6 +48,18 @@ export class LeaderLease {
     return row !== undefined;
   }
 
+  /** Over `seen`, while it is held: the database was put back to a time before that fence. */
+  async raise({ fence }: HeldLease, seen: number): Promise<void> {
+    await this.#db.query
+      .updateTable('leases')
+      .set({ fence: seen + 1 })
+      .where('name', '=', this.#name)
+      .where('owner', '=', this.#owner)
+      .where('fence', '=', fence)
+      .where('until', '>', now)
+      .execute();
+  }
+
   /** Lets another process take over at once. The row stays: fences never start anew. */
   async release(): Promise<void> {
     await this.#db.query

@@ -256,6 +256,18 @@ describe.each(engines)('reconciling on %s', (engine) => {
     expect(isHeld).toBe(true);
     expect([...scene.host.vms.keys()]).toEqual(['orphan']);
   });
+
+  it('overtakes the fence that a host has seen when the database is older than that', async () => {
+    const [leader, other] = [scene.replica(), scene.replica()];
+    await leader.reconcile();
+    scene.host.fences.set(TAG, 1_000);
+    await leader.reconcile();
+    await leader.reconcile();
+    expect(scene.host.fences.get(TAG)).toBe(1_001);
+    await leader[Symbol.asyncDispose]();
+    await other.reconcile();
+    expect(scene.host.fences.get(TAG)).toBe(1_002);
+  });
 });
 
 describe('transitions on PostgreSQL', () => {
@@ -275,7 +287,9 @@ describe('transitions on PostgreSQL', () => {
     expect(winners.length).toBe(1);
     expect(winners[0]?.version).toBe(row.version + 1);
     const { rows } = await sql<{ state: string }>`
-      select data ->> 'state' as state from events where subject_id = ${uid} and kind = 'state' order by id`.execute(scene.db.query);
+      select data ->> 'state' as state from events where subject_id = ${uid} and kind = 'state' order by id`.execute(
+      scene.db.query,
+    );
     expect(rows.map(({ state }) => state)).toEqual(['provisioning', 'running', winners[0]?.state]);
   });
 
