@@ -1,5 +1,4 @@
 /** Prometheus metrics: one registry per orchestrator, so that several can live in one process. */
-import { type ErrorEnvelope, type QuotaName, quotaNames } from '@fuse/contract';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { App } from './http-server.ts';
 
@@ -12,7 +11,6 @@ export interface Metrics {
   connectionBytes: Counter<'route' | 'direction'>;
   /** Calls that were answered though their audit entry could not be written. */
   auditEntriesLost: Counter;
-  quotaRefusals: Counter<'quota'>;
   startPhaseSeconds: Histogram<'phase'>;
 }
 
@@ -52,12 +50,6 @@ export function createMetrics(): Metrics {
       labelNames: ['route', 'direction'],
       registers,
     }),
-    quotaRefusals: new Counter({
-      name: 'orchestrator_quota_refusals_total',
-      help: 'Calls refused because a tenant has used up a quota',
-      labelNames: ['quota'],
-      registers,
-    }),
     startPhaseSeconds: new Histogram({
       name: 'orchestrator_environment_create_phase_seconds',
       help: 'Time that environments took to be admitted, to wait for room, and for each step of their start',
@@ -73,13 +65,7 @@ export function createMetrics(): Metrics {
   };
 }
 
-export function installMetrics(app: App, metrics: Metrics): void {
-  const { requests, requestSeconds, requestsInFlight, quotaRefusals } = metrics;
-  app.addHook('preSerialization', async (_request, _reply, payload) => {
-    const quota = refusedQuota(payload);
-    if (quota !== undefined) quotaRefusals.inc({ quota });
-    return payload;
-  });
+export function installMetrics(app: App, { requests, requestSeconds, requestsInFlight }: Metrics): void {
   app.addHook('onRequest', async (request, reply) => {
     if (request.routeOptions.config.probe === true) return;
     requestsInFlight.inc();
@@ -91,10 +77,4 @@ export function installMetrics(app: App, metrics: Metrics): void {
       requestSeconds.observe(labels, reply.elapsedTime / 1_000);
     });
   });
-}
-
-/** Undefined: it is no such refusal. */
-function refusedQuota(payload: unknown): QuotaName | undefined {
-  const { error } = ((typeof payload === 'object' ? payload : null) as Partial<ErrorEnvelope>) ?? {}; // or it is not one
-  return error?.code === 'quota_exceeded' ? quotaNames.find((name) => name === error.details?.quota) : undefined;
 }
