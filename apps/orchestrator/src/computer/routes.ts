@@ -3,7 +3,7 @@ import { AppError, ComputerAction, type ComputerStatus, VNC_PROTOCOL } from '@fu
 import { z } from 'zod';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
-import { notRunning } from '../environments/pause-environment.ts';
+import { notRunning } from '../environments/not-running.ts';
 import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
 
 const PATH = '/v1/environments/:id/computer';

@@ -11,7 +11,7 @@ import { persistently } from '../hosts/host-retries.ts';
 import { requireLive } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { environmentByUid, transition } from './environment-store.ts';
-import { notRunning } from './pause-environment.ts';
+import { notRunning } from './not-running.ts';
 
 const DRAIN_MS = 30_000;
 const LOOK_AGAIN_MS = 200;

@@ -13,8 +13,8 @@ import type { Sealer } from '../secrets/sealer.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { environmentByUid } from './environment-store.ts';
 import { newToken } from './new-token.ts';
+import { notRunning } from './not-running.ts';
 import type { GuestFile } from './own-files.ts';
-import { notRunning } from './pause-environment.ts';
 
 export const TOKEN_FILE = '/fuse/auth-token';
 

@@ -4,6 +4,7 @@ import type { EnvironmentRow } from '../db/schema.ts';
 import { driveMove, driveOrWait, type MoveContext, requireLive } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { environmentByUid, isIdle, transition } from './environment-store.ts';
+import { notRunning } from './not-running.ts';
 
 export interface PauseOptions {
   /** Left alone when it was used meanwhile: resolves with the row as it is. */
@@ -50,6 +51,3 @@ function beginPause(
     return transition(tx, row, 'pausing', { error: null, lease });
   });
 }
-
-export const notRunning = ({ id, state }: EnvironmentRow): AppError =>
-  new AppError('conflict', `vm ${id} is ${state}, not running`, { details: { state } });

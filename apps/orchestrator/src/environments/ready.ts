@@ -6,7 +6,7 @@ import type { EnvironmentRow } from '../db/schema.ts';
 import { requireLive } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { touchRunning } from './environment-store.ts';
-import { notRunning } from './pause-environment.ts';
+import { notRunning } from './not-running.ts';
 
 /** The idle clock may be this wrong: a write for every short command would cost more than the command. */
 export const TOUCH_GRAIN_MS = 5_000;
