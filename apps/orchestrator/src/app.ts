@@ -264,6 +264,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       log,
       metrics,
       registerRoutes(app) {
+        installQuotaMetrics(app, metrics.registry);
         registerOperationalRoutes(app, {
           version: config.version,
           metrics,
@@ -282,7 +283,6 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         });
         registerAuditRoutes(app, db);
         registerUsageRoutes(app, new UsageService(db));
-        installQuotaMetrics(app, metrics.registry);
         registerTenantRoutes(app, new TenantService(db, credentials));
         registerApiKeyRoutes(app, new ApiKeyService(db, credentials));
         registerHostRoutes(app, hosts, new HostJoining({ db, sealer, hosts, clusterTag: cluster.tag }));

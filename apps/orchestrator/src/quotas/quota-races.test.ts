@@ -18,13 +18,14 @@ describe('quotas', () => {
   const children: ChildProcess[] = [];
   const runs = { ...defaultRunConfig, leaseMs: 900 };
   beforeAll(async () => {
-    test = await startTestOrchestrator('postgres', { host: { capacity }, config: { runs } });
+    test = await startTestOrchestrator('postgres', { host: { capacity }, config: { runs, takeoverMs: 600 } });
     const second = await test.another();
     callSecond = callerOf(() => second.url);
   }, 60_000);
   afterAll(() => test[Symbol.asyncDispose]());
   afterEach(async () => {
     for (const child of children.splice(0)) child.kill('SIGKILL');
+    test.host.after = () => {};
     await untilEmpty(test);
   });
 
@@ -88,8 +89,8 @@ describe('quotas', () => {
     expect(saved.filter(({ skipped_outputs }) => skipped_outputs?.[0]?.reason === 'quota_exceeded')).toHaveLength(5);
   });
 
-  /** Another process drives a run of this tenant, and stands still at that point. */
-  async function stopAt(at: string, tenant: string, body: object): Promise<{ id: string; child: ChildProcess }> {
+  /** Another process, which stands still at that point of a run. */
+  async function another(at: string): Promise<{ url: string; child: ChildProcess; stopped: () => Promise<void> }> {
     const child = spawn(process.execPath, [PROGRAM, JSON.stringify({ config: test.config, at })], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -97,44 +98,83 @@ describe('quotas', () => {
     const lines = createInterface({ input: child.stdout as NonNullable<typeof child.stdout> }); // it is a pipe
     const next = lines[Symbol.asyncIterator]();
     const url: string = (await next.next()).value;
-    const { id } = await create(
-      inTenant(
-        callerOf(() => url),
-        tenant,
-      ),
-      body,
-    );
-    expect((await next.next()).value).toBe('stopped');
-    return { id, child };
+    const stopped = async () => expect((await next.next()).value).toBe('stopped');
+    return { url, child, stopped };
   }
+  const kill = async (child: ChildProcess) => {
+    const exited = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exited;
+  };
+  const untilGivenBack = (call: TestOrchestrator['call']) =>
+    until(
+      () => usedBy(call),
+      ({ environments }) => environments === 0,
+      30_000,
+    );
+  const isFree = async (call: TestOrchestrator['call']) => {
+    const made = await call('POST', '/v1/environments', { task_id: 'one-more' });
+    expect(made.status, JSON.stringify(made.body)).toBe(201);
+    await call('DELETE', `/v1/environments/${made.body.id}`);
+  };
+
+  it('are given back by a start whose process is killed while its host makes the VM', async () => {
+    const { id: tenant, call } = await tenantWith(test.call, { environments: 1 });
+    const { url, child } = await another('never');
+    const making = new Promise<void>((resolve) => {
+      test.host.after = async ({ method, path }, response) => {
+        if (method !== 'PUT' || !/^\/v1\/vms\/[^/]+$/.test(path)) return;
+        resolve();
+        await new Promise((closed) => response.once('close', closed));
+        throw new Error('its caller is gone');
+      };
+    });
+    const callChild = inTenant(
+      callerOf(() => url),
+      tenant,
+    );
+    const answer = callChild('POST', '/v1/environments', { task_id: 'killed' }).catch(() => 'cut');
+    await making;
+    expect(await call('POST', '/v1/environments', { task_id: 'other' })).toMatchObject(overQuota('environments', 1, 1));
+    await kill(child);
+    expect(await answer).toBe('cut');
+    test.host.after = () => {};
+    await untilGivenBack(call);
+    await isFree(call);
+  }, 60_000);
 
   it.each(['admitted', 'exec started', 'outputs saved', 'ended'])(
     'are given back once by a run whose driver is killed at "%s"',
     async (at) => {
       const { id: tenant, call } = await tenantWith(test.call, { environments: 1, cpus: 1, output_bytes: 1_000 });
-      const body = { shell: 'head -c 600 /dev/zero > a', outputs: ['a'] };
-      const { id, child } = await stopAt(at, tenant, body);
-      if (at !== 'ended') {
+      const { url, child, stopped } = await another(at);
+      const callChild = inTenant(
+        callerOf(() => url),
+        tenant,
+      );
+      const { id } = await create(callChild, { shell: 'head -c 600 /dev/zero > a', outputs: ['a'] });
+      await stopped();
+      if (at !== 'ended')
         expect(await call('POST', '/v1/environments', { task_id: 'meanwhile' })).toMatchObject(
           overQuota('environments', 1, 1),
         );
-      }
-      const exited = once(child, 'exit');
-      child.kill('SIGKILL');
-      await exited;
+      await kill(child);
       const run = await untilEnded(call, id);
       expect(run).toMatchObject({ state: 'succeeded' });
-      const used = await until(
-        () => usedBy(call),
-        ({ environments }) => environments === 0,
-      );
+      const used = await untilGivenBack(call);
       expect(used).toMatchObject({ cpus: 0, ram_mb: 0, storage_gb: 0 });
       expect(used.output_bytes).toBe(run.outputs.reduce((sum, { size_bytes }) => sum + size_bytes, 0));
       expect(used.output_bytes).toBeGreaterThanOrEqual(600);
-      const made = await call('POST', '/v1/environments', { task_id: 'after' });
-      expect(made.status).toBe(201);
-      await call('DELETE', `/v1/environments/${made.body.id}`);
+      await isFree(call);
     },
     60_000,
   );
+
+  it('are in the metrics when they were in the way', async () => {
+    const { call } = await tenantWith(test.call, { environments: 0 });
+    expect((await call('POST', '/v1/environments', { task_id: 'counted' })).status).toBe(429);
+    expect((await test.call('GET', '/metrics')).body).toMatch(
+      /^orchestrator_quota_refusals_total\{quota="environments"\} [1-9]/m,
+    );
+  });
 });

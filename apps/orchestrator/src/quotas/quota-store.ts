@@ -13,7 +13,18 @@ export interface Limits {
  * Holds the tenant's row until the transaction ends, so that what is summed now is true when it commits. Before hosts, snapshots and environments are
  * locked. Undefined: it has no limits, and is held so far that it is not deleted before the transaction ends. One that was deleted is disabled.
  */
-export async function lockLimits(tx: Tx, tenantId: string): Promise<Limits | undefined> {
+export function lockLimits(tx: Tx, tenantId: string): Promise<Limits | undefined> {
+  const locked = lockedIn.get(tx) ?? new Map<string, Promise<Limits | undefined>>();
+  lockedIn.set(tx, locked);
+  const limits = locked.get(tenantId) ?? lock(tx, tenantId);
+  locked.set(tenantId, limits);
+  return limits;
+}
+
+/** Once in a transaction: what is held stays as it is, and who had no limits then gets none meanwhile. */
+const lockedIn = new WeakMap<Tx, Map<string, Promise<Limits | undefined>>>();
+
+async function lock(tx: Tx, tenantId: string): Promise<Limits | undefined> {
   const kept = await tx.selectFrom('tenants').select('id').where('id', '=', tenantId).forKeyShare().executeTakeFirst();
   if (kept === undefined) return { quotas: {}, isDisabled: true };
   if ((await limitsOf(tx, tenantId)) === undefined) return undefined;

@@ -7,6 +7,7 @@ import type { Queryable, Tx } from '../db/db.ts';
 import {
   CREATES_WINDOW_SECONDS,
   createsBy,
+  type Limits,
   limitsOf,
   lockLimits,
   outputBytesOf,
@@ -111,13 +112,16 @@ export async function requireOutputBytes(tx: Tx, tenantId: string, bytes: number
 
 /** How many bytes of outputs and uploads are left until the transaction ends; undefined: no limit. */
 export async function holdOutputBytes(tx: Tx, tenantId: string): Promise<number | undefined> {
-  await lockLimits(tx, tenantId);
-  return outputBytesLeft(tx, tenantId);
+  return leftOf(tx, tenantId, await lockLimits(tx, tenantId));
 }
 
 /** At this moment. */
 export async function outputBytesLeft(db: Queryable, tenantId: string): Promise<number | undefined> {
-  const limit = (await limitsOf(db, tenantId))?.quotas.output_bytes;
+  return leftOf(db, tenantId, await limitsOf(db, tenantId));
+}
+
+async function leftOf(db: Queryable, tenantId: string, limits: Limits | undefined): Promise<number | undefined> {
+  const limit = limits?.quotas.output_bytes;
   return limit === undefined ? undefined : Math.max(0, limit - (await outputBytesOf(db, tenantId)));
 }
 
