@@ -34,18 +34,18 @@ export class AuditLog implements AuditSink, AsyncDisposable {
   append(entry: NewAuditEntry): Promise<void> {
     return new Promise((done) => {
       this.#queue.push({ entry, done });
-      this.#writing ??= this.#writeAll().finally(() => {
-        this.#writing = undefined;
-      });
+      this.#writing ??= this.#writeAll();
     });
   }
 
   async #writeAll(): Promise<void> {
     for (;;) {
       const batch = this.#queue.splice(0, MAX_BATCH);
-      if (batch.length === 0) return;
       await this.#write(batch.map(({ entry }) => entry));
       for (const { done } of batch) done();
+      if (this.#queue.length > 0) continue;
+      this.#writing = undefined; // in the same breath: whoever appends from here on writes
+      return;
     }
   }
 

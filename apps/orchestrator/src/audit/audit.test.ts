@@ -1,10 +1,13 @@
 import { connect } from 'node:net';
 import { AuditEntry } from '@fuse/contract';
+import { sql } from 'kysely';
+import { Counter } from 'prom-client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openDatabase } from '../db/open.ts';
 import { engines, quiet } from '../db/test-database.ts';
 import type { DocumentedOperation, OpenApiDocument } from '../openapi/document.ts';
 import { startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
+import { AuditLog } from './audit-log.ts';
 import { sweepAudit } from './audit-store.ts';
 
 const MUTATING = ['post', 'put', 'patch', 'delete'];
@@ -101,6 +104,25 @@ describe.each(engines)('the audit log on %s', (engine) => {
     expect(own.length).toBeGreaterThan(4);
     expect(new Set(own.map(({ tenant_id }) => tenant_id))).toEqual(new Set(['acme']));
     expect(await entries('?limit=200', inAcme)).toEqual(own);
+  });
+
+  it('is written at once, however calls follow each other', async () => {
+    await using db = await openDatabase(engine === 'postgres' ? test.location : 'memory', quiet);
+    await using log = new AuditLog(db, quiet, new Counter({ name: 'lost', help: 'lost', registers: [] }));
+    const entry = (id: string) => ({
+      actor_kind: 'anonymous' as const,
+      method: 'POST',
+      route: 'POST /v1/none',
+      target: 'nul\0',
+      status: 401,
+      request_id: id,
+    });
+    for (let number = 0; number < 20; number += 1) await log.append(entry(`in-turn-${number}`));
+    await Promise.all(Array.from({ length: 500 }, (_, number) => log.append(entry(`at-once-${number}`))));
+    const { rows } = await sql<{ count: number }>`
+      select count(distinct request_id)::int as count from audit where route = 'POST /v1/none'`.execute(db.query);
+    expect(rows[0]?.count).toBe(520);
+    await sql`delete from audit where route = 'POST /v1/none'`.execute(db.query);
   });
 
   it('has the upgrades, taken and refused', async () => {
