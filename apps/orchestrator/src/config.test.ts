@@ -1,4 +1,6 @@
+import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
 import { temporaryDirectory } from '@fuse/testing';
 import { describe, expect, it } from 'vitest';
 import { ConfigError, loadConfig } from './config.ts';
@@ -91,6 +93,17 @@ describe('configuration', () => {
     const { message } = error as ConfigError;
     for (const name of Object.keys(wrong)) expect(message).toContain(`${name}: `);
     expect(message.toLowerCase()).not.toContain('secret');
+  });
+
+  it('reads certificates and keys from files, which go in pairs', () => {
+    const file = fileURLToPath(import.meta.url);
+    const text = readFileSync(file, 'utf8');
+    const both = loadConfig({ DATABASE_URL, ORCH_TLS_CERT: file, ORCH_TLS_KEY: file, ORCH_HOST_CA: file });
+    expect(both).toMatchObject({ tls: { cert: text, key: text }, hostTls: { ca: text } });
+    expect(loadConfig({ DATABASE_URL }).tls).toBeUndefined();
+    for (const name of ['ORCH_TLS_CERT', 'ORCH_TLS_KEY', 'ORCH_HOST_CLIENT_CERT', 'ORCH_HOST_CLIENT_KEY'])
+      expect(() => loadConfig({ DATABASE_URL, [name]: file }), name).toThrow(/goes together with/);
+    expect(() => loadConfig({ DATABASE_URL, ORCH_HOST_CA: '/nowhere' })).toThrow(/^ORCH_HOST_CA: .* cannot be read/);
   });
 
   it('takes the token from a file, never an empty one', async () => {
