@@ -6,6 +6,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { clearAway } from './support/clear-away.ts';
 import { fuse as runFuse, startFuse } from './support/fuse-cli.ts';
 import { LocalStack } from './support/local-stack.ts';
+import { Tmux, whyNoTmux } from './support/tmux.ts';
+
+const noTmux = await whyNoTmux();
+if (noTmux !== undefined) console.log(`skipped: quickstart, for ${noTmux}`);
 
 let stack: LocalStack;
 let home: string;
@@ -167,5 +171,20 @@ describe('operators', { timeout: 240_000 }, () => {
     expect((await fuse('tenants', 'delete', 'acme', '--yes')).stderr).toBe('acme deleted\n');
     const gone = await fuse('env', 'list', '--tenant', 'acme');
     expect([gone.code, gone.stderr]).toEqual([1, expect.stringMatching(/^not found: /)]);
+  });
+
+  it.skipIf(noTmux !== undefined)('are led through a first environment', async () => {
+    const variables = { ...env(), FUSE_HOME: home, PATH: process.env.PATH ?? '' };
+    await using terminal = await Tmux.start({ rows: 40, cols: 100, cwd: home, env: variables });
+    const program = new URL('../../apps/cli/bin/fuse.js', import.meta.url).pathname;
+    await terminal.line(`"${process.execPath}" "${program}" quickstart`);
+    await terminal.shows(/Talking to .*\n[\s\S]*for which task\? \[demo\]/);
+    await terminal.line('quick');
+    await terminal.shows(/fuse-quick is running\.[\s\S]*What shall it run\?/);
+    await terminal.line('echo hello-$((40 + 2))');
+    await terminal.shows(/^hello-42$[\s\S]*It ended with 0\.[\s\S]*Destroy it\? \[no\]/m);
+    await terminal.line('yes');
+    await terminal.shows(/From here:/);
+    expect(await stack.client.environments.list()).toEqual([]);
   });
 });

@@ -1,6 +1,7 @@
 /** The Fuse API for TypeScript. Runs wherever there is a `fetch`; what needs Node is in `@fuse/sdk/node`. */
 export type {
   ApiKey,
+  ApiKey as APIKey,
   AuditEntry,
   ComputerAction,
   ComputerResult,
@@ -13,6 +14,7 @@ export type {
   Environment,
   Environment as EnvironmentInfo,
   EnvironmentEvent,
+  EnvironmentEvent as Event,
   EnvironmentSpec,
   EnvironmentState as State,
   Exec,
@@ -30,6 +32,7 @@ export type {
   Forks,
   Health,
   Host,
+  Host as HostInfo,
   Image,
   JoinToken,
   JoinTokenRequest,
