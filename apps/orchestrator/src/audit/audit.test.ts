@@ -88,13 +88,21 @@ describe.each(engines)('the audit log on %s', (engine) => {
     ).toBe(201);
     await test.call('POST', '/v1/environments/fuse-mine?action=exec', { cmd: ['echo', 'hunter2'] }, asKey);
     await test.call('POST', '/v1/environments/fuse-mine/snapshots', {}, asKey);
+    await test.call('POST', '/v1/environments/fuse-mine/execs?stream=text', { cmd: ['echo', 'hunter2'] }, asKey);
     await test.call('DELETE', '/v1/environments/fuse-mine', undefined, asKey);
     await test.call('DELETE', '/v1/hosts/host-1', undefined, asKey);
-    const [refused, destroyed, snapshot, exec, created] = await entries(`?actor=${key.id}`);
+    await expect.poll(async () => (await entries(`?actor=${key.id}`)).length).toBe(6);
+    const [refused, destroyed, streamed, snapshot, exec, created] = await entries(`?actor=${key.id}`);
     const who = { actor_kind: 'api_key', actor: key.id, tenant_id: 'acme' };
     expect(created).toMatchObject({ ...who, route: 'POST /v1/environments', target: 'fuse-mine', status: 201 });
     expect(exec).toMatchObject({ ...who, route: 'POST /v1/environments/:id?action=exec', target: 'fuse-mine' });
     expect(snapshot).toMatchObject({ ...who, status: 201, target: expect.stringMatching(/^fuse-mine\/.+/) });
+    expect(streamed).toMatchObject({
+      ...who,
+      route: 'POST /v1/environments/:id/execs',
+      target: 'fuse-mine',
+      status: 200,
+    });
     expect(destroyed).toMatchObject({ ...who, target: 'fuse-mine', status: 204 });
     expect(refused).toMatchObject({ ...who, target: 'host-1', status: 403, code: 'unauthorized' });
     const text = JSON.stringify(await everything());

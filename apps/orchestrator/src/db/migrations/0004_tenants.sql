@@ -164,6 +164,7 @@ alter table tickets add column proof text;
 alter table events
   add column tenant_id text,
   add column xid xid8 not null default pg_current_xact_id();
+update events set tenant_id = e.tenant_id from environments e where subject_kind = 'environment' and subject_id = e.uid::text;
 alter table events drop constraint events_subject_kind_check;
 alter table events add constraint events_subject_kind_check check (subject_kind in ('environment', 'run', 'host', 'snapshot', 'tenant'));
 create index events_in_commit_order on events (xid, id) where subject_kind = 'environment';
