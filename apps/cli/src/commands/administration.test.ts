@@ -495,6 +495,11 @@ describe('help', () => {
     const { stdout } = await fuse(['--help'], {});
     const names = ['hosts', 'host', 'apikeys', 'tenants', 'quotas', 'usage', 'audit', 'events', 'metrics', 'computer'];
     for (const name of [...names, 'quickstart']) expect(stdout).toContain(`  ${name}`);
-    for (const name of names) expect((await fuse([name, '--help'], {})).stdout).toMatch(/Examples?:\n {2}fuse /);
+    for (const name of names) {
+      const group = (await fuse([name, '--help'], {})).stdout;
+      expect(group, name).toMatch(/Examples?:\n {2}/);
+      for (const [, command = ''] of group.matchAll(/^ {2}([a-z-]+)(?:\|\S+)? \[options\]/gm))
+        expect((await fuse([name, command, '--help'], {})).stdout, `${name} ${command}`).toMatch(/Examples?:\n {2}/);
+    }
   });
 });
