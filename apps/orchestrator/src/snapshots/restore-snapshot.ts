@@ -82,7 +82,7 @@ async function environmentOf(tx: Tx, snapshot: SnapshotRow): Promise<Environment
 /** Finishes or undoes what `beginRestore` began, here or elsewhere. Rejects with the reason when it is not restored. */
 export async function finishRestore(context: SnapshotContext, row: EnvironmentRow): Promise<void> {
   const { db, owner, startLeaseMs, log } = context;
-  if (!(await takeLease(db.query, row.uid, owner, startLeaseMs))) throw new NotOurs();
+  if (!(await takeLease(db.query, row.uid, owner, startLeaseMs))) return notOurs(context, row);
   const renewal = setInterval(() => {
     takeLease(db.query, row.uid, owner, startLeaseMs).catch((error: unknown) =>
       log.warn({ err: error, environment: row.id }, 'lease of a restore not renewed'),
@@ -90,7 +90,7 @@ export async function finishRestore(context: SnapshotContext, row: EnvironmentRo
   }, startLeaseMs / 3);
   try {
     // Leased now: it is still what was read, or another restore than the one that was read.
-    if ((await environmentByUid(db.query, row.uid))?.version !== row.version) throw new NotOurs();
+    if ((await environmentByUid(db.query, row.uid))?.version !== row.version) return await notOurs(context, row);
     await restoreOnHost(context, row);
     await putToken(context, row, context.stopping);
     await confirmRestored(context, row);
@@ -98,6 +98,13 @@ export async function finishRestore(context: SnapshotContext, row: EnvironmentRo
     clearInterval(renewal);
     await releaseLease(db.query, row.uid, owner).catch(() => {}); // it ends by itself
   }
+}
+
+/** Its destruction began before we did, or somebody else goes on with it. */
+async function notOurs(context: SnapshotContext, row: EnvironmentRow): Promise<never> {
+  const error = new NotOurs();
+  await requireNotGoing(context, row, error);
+  throw error;
 }
 
 async function restoreOnHost(context: SnapshotContext, row: EnvironmentRow): Promise<void> {

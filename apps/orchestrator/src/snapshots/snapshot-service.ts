@@ -14,6 +14,7 @@ import {
   finishTaking,
   leasedTaking,
   type NewSnapshot,
+  NotOurs,
   newSnapshotId,
   takeOnHost,
 } from './take-snapshot.ts';
@@ -128,7 +129,9 @@ export class SnapshotService implements AsyncDisposable {
   /** `?action=restore`: the environment runs as of the snapshot when it resolves. */
   async restore(request: RestoreRequest): Promise<void> {
     const row = await beginRestore(this.#context, request);
-    await this.#finishRestore(row);
+    await this.#finishRestore(row).catch((error: unknown) => {
+      throw error instanceof NotOurs ? goesOnElsewhere(row, error) : error;
+    });
     this.#context.log.info({ snapshot_id: request.id, environment: row.id }, 'environment restored in place');
   }
 
@@ -169,3 +172,10 @@ export class SnapshotService implements AsyncDisposable {
     clearTimeout(timer);
   }
 }
+
+const goesOnElsewhere = (row: EnvironmentRow, cause: unknown): AppError =>
+  new AppError('unavailable', `the restore of vm ${row.id} goes on elsewhere`, {
+    cause,
+    hint: 'Look at the environment: it runs once it is restored.',
+    retryAfterSeconds: 1,
+  });
