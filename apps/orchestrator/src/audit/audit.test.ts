@@ -176,6 +176,7 @@ describe.each(engines)('the audit log on %s', (engine) => {
     expect(await only('to=2000-01-01T00:00:00Z')).toBe(0);
     for (const [query, field] of [
       ['from=yesterday', 'from'],
+      ['from=0000-01-01T00:00:00Z&to=0001-01-01T00:00:00Z', 'from'],
       ['status=abc', 'status'],
       ['format=xml', 'format'],
       ['cursor=zz', 'cursor'],

@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import type { Db } from '../db/db.ts';
 import type { App } from '../http/http-server.ts';
+import { instant } from '../http/instants.ts';
 import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
 import { type AuditFilter, newestFirst, oldestFirst, toEntry } from './audit-store.ts';
 
@@ -52,13 +53,6 @@ function filterOf({ caller, headers }: FastifyRequest, query: z.infer<typeof que
     route: query.route || undefined,
     status: statusOf(query.status),
   };
-}
-
-function instant(field: string, text: string | undefined): string | undefined {
-  if (text === undefined || text === '') return undefined;
-  const parsed = z.iso.datetime({ offset: true }).safeParse(text);
-  if (!parsed.success) throw invalidField(field, 'must be a time such as 2026-01-31T12:00:00Z');
-  return parsed.data;
 }
 
 function statusOf(text: string | undefined): number | undefined {

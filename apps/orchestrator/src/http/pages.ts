@@ -9,10 +9,16 @@ export const encodeCursor = (position: Record<string, string>): string =>
 export function decodeCursor<T extends z.ZodType>(cursor: string | undefined, schema: T): z.infer<T> | undefined {
   if (cursor === undefined || cursor === '') return undefined;
   try {
-    return schema.parse(JSON.parse(Buffer.from(cursor, 'base64url').toString('utf8')));
+    return schema.parse(JSON.parse(Buffer.from(cursor, 'base64url').toString('utf8'), withoutNul));
   } catch (error) {
     throw new AppError('invalid_argument', 'invalid pagination cursor', { details: { field: 'cursor' }, cause: error });
   }
+}
+
+/** No database takes one. */
+function withoutNul(_: string, value: unknown): unknown {
+  if (typeof value === 'string' && value.includes('\0')) throw new Error('holds NUL');
+  return value;
 }
 
 /** A query parameter that may be given once; of several the last one counts. */

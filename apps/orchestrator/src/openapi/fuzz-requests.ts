@@ -12,6 +12,7 @@ export interface FuzzRequest {
 }
 
 const NUL = '\0';
+const cursorOf = (position: object): string => Buffer.from(JSON.stringify(position)).toString('base64url');
 /** Percent-encoded as they stand in a path or a query. */
 const ODD_TEXTS = [
   'nobody',
@@ -28,6 +29,11 @@ const ODD_TEXTS = [
   '1e999',
   '99999999999999999999999',
   'x'.repeat(1_100),
+  '0000-01-01T00:00:00Z',
+  '9999-12-31T23:59:59-14:00',
+  cursorOf({ created_at: '0000-01-01T00:00:00.000000Z', id: 'x' }),
+  cursorOf({ created_at: '9999-12-31T23:59:59.999999Z', id: NUL }),
+  cursorOf({ id: '9999999999999999' }),
 ];
 const ODD_VALUES: readonly unknown[] = [
   null,
@@ -35,7 +41,10 @@ const ODD_VALUES: readonly unknown[] = [
   0,
   -1,
   2.5,
+  2_147_483_648,
+  Number.MAX_SAFE_INTEGER,
   1e308,
+  '0000-01-01T00:00:00Z',
   '',
   `x${NUL}y`,
   'x'.repeat(5_000),

@@ -12,6 +12,7 @@ import { z } from 'zod';
 import { knownArch } from '../environments/environment.ts';
 import type { Caller } from '../http/authentication.ts';
 import type { App } from '../http/http-server.ts';
+import { CursorInstant } from '../http/instants.ts';
 import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { toSnapshot } from './snapshot.ts';
@@ -19,8 +20,7 @@ import type { SnapshotService } from './snapshot-service.ts';
 
 const config = { scope: 'snapshots' } as const;
 const params = z.object({ id: z.string() });
-/** To the microsecond, as rows have it. */
-const Cursor = z.object({ created_at: z.iso.datetime({ precision: 6 }), id: z.string() });
+const Cursor = z.object({ created_at: CursorInstant, id: z.string() });
 const filters = ['vm_id', 'task_id', 'tenant_id', 'state', 'mode', 'name', 'layer_key'] as const;
 const listQuery = z.object({
   ...pageQuery,

@@ -234,6 +234,8 @@ describe.each(engines)('snapshots on %s', (engine) => {
         encode({ created_at: 'yesterday', id: 'a' }),
         encode({ created_at: '2026-02-30T00:00:00.000000Z', id: 'a' }),
         encode({ created_at: '2026-01-01T00:00:00.000000Z', id: 7 }),
+        encode({ created_at: '2026-01-01T00:00:00.000000Z', id: 'a\0' }),
+        encode({ created_at: '0000-01-01T00:00:00.000000Z', id: 'a' }),
         encode(null),
       ];
       for (const cursor of bad)
