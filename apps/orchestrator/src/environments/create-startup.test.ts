@@ -101,6 +101,19 @@ describe.each(engines)('creates on %s', (engine) => {
     await destroy(again.body.id);
   });
 
+  it('say no secret and no variable in the error, wherever it is cut', async () => {
+    const [secret, variable] = ['a secret of some length', 'a variable of some length'];
+    for (const rest of [4_090, 4_096]) {
+      const failed = await create({
+        env: { MINE: variable },
+        secrets: { mine: secret },
+        startup_script: `printf '%s' "${secret}"; head -c ${rest} /dev/zero | tr '\\0' x; printf %s "$MINE"; exit 5`,
+      });
+      expect(failed.body.error.details.output).toMatch(/^.{0,10}x+\[REDACTED\]$/);
+      expect(JSON.stringify(failed.body)).not.toContain('length');
+    }
+  });
+
   it('fail when the script takes longer than it may', async () => {
     const failed = await create({ startup_script: 'echo begun; sleep 60', startup_script_timeout_seconds: 1 });
     expect(failed).toMatchObject({

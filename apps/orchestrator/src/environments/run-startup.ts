@@ -2,14 +2,15 @@
  * What is done in a VM that is up before its environment counts as running: files, then the startup script, then the healthcheck. Every step may be repeated
  * by another process: the script is an exec with a fixed id, started once, and files are not put again once it was started, since it may have changed them.
  */
-import { AppError, FrameParser, frameType, invalidField, STARTUP_EXEC_ID } from '@fuse/contract';
+import { AppError, FrameParser, invalidField, STARTUP_EXEC_ID } from '@fuse/contract';
 import type { GuestExecExit, HostExec, StartExec } from '@fuse/host-protocol';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { type HostClient, MAX_WAIT_MS } from '../hosts/host-client.ts';
 import { persistently } from '../hosts/host-retries.ts';
-import { redacting } from '../secrets/redaction.ts';
+import { OutputTail } from '../secrets/redacted-output.ts';
+import { redacting, secretValues } from '../secrets/redaction.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { openStartup, type PlannedStartup } from './environment-secrets.ts';
+import { openEnv, openStartup, type PlannedStartup } from './environment-secrets.ts';
 import { putToken } from './environment-token.ts';
 import { confidedFiles, type GuestFile, ownFiles } from './own-files.ts';
 import type { StartSteps } from './start-steps.ts';
@@ -19,7 +20,7 @@ const MAX_LOG_BYTES = 8 * 1_048_576;
 const GRACE_MS = 60_000;
 /** The end of its output that goes into the error; all of it is the exec's. */
 const SHOWN_OUTPUT_BYTES = 4_096;
-/** Read for that: no frame of a guest's is longer. */
+/** Read for that, and as much as the longest secret besides: no frame of a guest's is longer. */
 const TAIL_BYTES = 131_072;
 
 export const STARTUP_TIMED_OUT = 'startup_timed_out';
@@ -29,6 +30,8 @@ interface Furnishing {
   client: HostClient;
   row: EnvironmentRow;
   signal: AbortSignal | undefined;
+  /** Its variables and secrets: no error says them. */
+  secrets: Record<string, string>;
 }
 
 export async function runStartup(
@@ -38,10 +41,20 @@ export async function runStartup(
   signal: AbortSignal | undefined,
 ): Promise<void> {
   const startup = row.startup === null ? null : openStartup(context.sealer, row.startup, row.uid);
-  await redacting(startup?.secrets ?? {}, async () => {
+  const secrets = confidences(openEnv(context.sealer, row), startup?.secrets ?? {});
+  await redacting(secrets, async () => {
     const client = await context.hosts.client(row.host_id);
-    await furnish({ context, client, row, signal }, startup, steps);
+    await furnish({ context, client, row, signal, secrets }, startup, steps);
   });
+}
+
+/** By names that no two of them share. */
+function confidences(env: Record<string, string>, secrets: Record<string, string>): Record<string, string> {
+  const variables = Object.entries(env).map(([name, value]) => [`env.${name}`, value] as const);
+  return Object.fromEntries([
+    ...variables,
+    ...Object.entries(secrets).map(([name, value]) => [`secrets.${name}`, value]),
+  ]);
 }
 
 async function furnish(furnishing: Furnishing, startup: PlannedStartup | null, steps: StartSteps): Promise<void> {
@@ -109,7 +122,7 @@ async function runScript(furnishing: Furnishing, startup: PlannedStartup, script
     field: 'startup_script',
     exec_id: STARTUP_EXEC_ID,
     exit_code: String(exit.exit_code),
-    output: await endOfOutput(furnishing),
+    output: await endOfOutput(furnishing, exit.signal !== undefined || exit.timed_out),
   };
   const hint = `All of its output: GET /v1/environments/${row.id}/execs/${STARTUP_EXEC_ID}/result`;
   if (exit.timed_out) {
@@ -134,16 +147,15 @@ async function waitForEnd(furnishing: Furnishing, withinMs: number): Promise<Gue
   throw new AppError('unavailable', 'how its startup script ended cannot be learned from its VM');
 }
 
-async function endOfOutput({ client, row, context, signal }: Furnishing): Promise<string> {
+async function endOfOutput({ client, row, context, signal, secrets }: Furnishing, isBroken: boolean): Promise<string> {
   try {
-    const from = { tail: TAIL_BYTES };
-    const { body } = await client.execs.log(row.vm_id, STARTUP_EXEC_ID, { from, follow: false, signal });
+    const longest = secretValues(secrets)[0] ?? '';
+    const from = { tail: TAIL_BYTES + Buffer.byteLength(longest) };
+    const { offset, body } = await client.execs.log(row.vm_id, STARTUP_EXEC_ID, { from, follow: false, signal });
     const parser = new FrameParser();
-    const output: Uint8Array[] = [];
-    for await (const chunk of body)
-      for (const { type, payload } of parser.push(chunk))
-        if (type === frameType.stdout || type === frameType.stderr) output.push(payload);
-    return new TextDecoder().decode(Buffer.concat(output).subarray(-SHOWN_OUTPUT_BYTES));
+    const output = new OutputTail(offset > 0);
+    for await (const chunk of body) for (const { type, payload } of parser.push(chunk)) output.add(type, payload);
+    return output.text(secrets, { maxBytes: SHOWN_OUTPUT_BYTES, isBroken });
   } catch (error) {
     context.log.warn({ err: error, environment: row.id }, 'output of a startup script not read');
     return '';

@@ -3,7 +3,7 @@ import { AppError } from '@fuse/contract';
 
 /** Shorter ones may be anything. */
 const MIN_LENGTH = 8;
-const REDACTED = '[REDACTED]';
+export const REDACTED = '[REDACTED]';
 
 /** What `work` throws, without the values of `secrets`; whatever holds none of them is thrown as it is. */
 export async function redacting<T>(secrets: Record<string, string>, work: () => Promise<T>): Promise<T> {
@@ -14,11 +14,14 @@ export async function redacting<T>(secrets: Record<string, string>, work: () => 
   }
 }
 
-export function redacted(error: unknown, secrets: Record<string, string>): unknown {
-  // The longest first: one may be a part of another.
-  const values = Object.values(secrets)
+/** The longest first: one may be a part of another. */
+export const secretValues = (secrets: Record<string, string>): string[] =>
+  Object.values(secrets)
     .filter(({ length }) => length >= MIN_LENGTH)
     .sort((a, b) => b.length - a.length);
+
+export function redacted(error: unknown, secrets: Record<string, string>): unknown {
+  const values = secretValues(secrets);
   return cleanError(error, (text) => values.reduce((rest, value) => rest.replaceAll(value, REDACTED), text));
 }
 

@@ -79,7 +79,7 @@ describe.each(engines)('what is secret, on %s,', (engine) => {
     await call('POST', '/v1/environments', {
       task_id: 'refused',
       ...confided,
-      startup_script: `echo "exit ${planted.secret}"; exit 3`,
+      startup_script: `echo "exit ${planted.secret} $E"; exit 3`,
     });
     const shell = `: ${planted.runCode}`;
     await made('/v1/runs', { shell, env: { R: planted.runEnv }, stdin: planted.stdin, wait: true }, 200);
