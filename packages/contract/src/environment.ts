@@ -204,6 +204,8 @@ export const Environment = z.object({
   expires_at: Timestamp.optional(),
   /** While it waits for room: why no host has taken it yet. */
   queued: z.object({ since: Timestamp, until: Timestamp, reason: z.string() }).optional(),
+  /** Whose it is, in a list of all tenants. */
+  tenant_id: z.string().optional(),
 });
 export type Environment = z.infer<typeof Environment>;
 

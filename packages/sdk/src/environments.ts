@@ -49,6 +49,8 @@ export interface ListEnvironmentsOptions extends CallOptions {
   hostId?: string;
   /** Only those that carry all of these. */
   labels?: Record<string, string>;
+  /** With the master token: of every tenant, each with its `tenant_id`. */
+  allTenants?: boolean;
   limit?: number;
   cursor?: string;
 }
@@ -121,12 +123,20 @@ export class Environments {
   async listPage(
     options: ListEnvironmentsOptions = {},
   ): Promise<{ environments: Environment[]; nextCursor: string | undefined }> {
-    const { taskId, state, hostId, labels = {}, limit, cursor, signal } = options;
+    const { taskId, state, hostId, labels = {}, allTenants, limit, cursor, signal } = options;
     const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
     const page = await this.#transport.json(EnvironmentsPage, {
       method: 'GET',
       path: '/v1/environments',
-      query: { task_id: taskId, state, host_id: hostId, label, limit, cursor },
+      query: {
+        task_id: taskId,
+        state,
+        host_id: hostId,
+        label,
+        all_tenants: allTenants === true ? 'true' : undefined,
+        limit,
+        cursor,
+      },
       repeat: 'freely',
       signal,
     });

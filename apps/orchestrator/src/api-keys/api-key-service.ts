@@ -59,12 +59,14 @@ export class ApiKeyService {
     return (await listApiKeys(this.#db.query, tenantId)).map(toApiKey);
   }
 
-  async revoke(id: string, tenantId: string | undefined): Promise<void> {
-    const isThere = await this.#db.transaction(async (tx) => {
+  /** Resolves with its tenant. */
+  async revoke(id: string, tenantId: string | undefined): Promise<string> {
+    const owner = await this.#db.transaction(async (tx) => {
       await announceCredentials(tx);
       return revokeApiKey(tx, id, tenantId);
     });
-    if (!isThere) throw new AppError('not_found', 'api key not found');
+    if (owner === undefined) throw new AppError('not_found', 'api key not found');
     await this.#credentials.refresh();
+    return owner;
   }
 }

@@ -45,14 +45,14 @@ export async function countApiKeys(query: Queryable, tenantId: string): Promise<
   return Number(count);
 }
 
-/** False: there is none. */
-export async function revokeApiKey(tx: Tx, id: string, tenantId: string | undefined): Promise<boolean> {
+/** Whose it was; undefined: there is none. */
+export async function revokeApiKey(tx: Tx, id: string, tenantId: string | undefined): Promise<string | undefined> {
   let update = tx
     .updateTable('api_keys')
     .set({ revoked_at: sql<Date>`coalesce(revoked_at, now())` })
     .where('id', '=', id);
   if (tenantId !== undefined) update = update.where('tenant_id', '=', tenantId);
-  return (await update.returning('id').executeTakeFirst()) !== undefined;
+  return (await update.returning('tenant_id').executeTakeFirst())?.tenant_id;
 }
 
 /** Those that were revoked, or expired, so long ago that nobody asks any more. */

@@ -20,6 +20,7 @@ export function registerApiKeyRoutes(app: App, keys: ApiKeyService): void {
       body,
       idempotentRequest(headers, { tenantId: caller.tenantId, route: CREATE_ROUTE, body }),
     );
+    request.auditTenantId = answer.tenant_id;
     if (replayed) reply.header('Idempotency-Replayed', 'true');
     return reply.code(201).header('Cache-Control', 'no-store').send(answer);
   });
@@ -31,7 +32,7 @@ export function registerApiKeyRoutes(app: App, keys: ApiKeyService): void {
   );
 
   app.delete('/v1/api-keys/:id', { config, schema: { params } }, async (request, reply) => {
-    await keys.revoke(request.params.id, administered(request));
+    request.auditTenantId = await keys.revoke(request.params.id, administered(request));
     return reply.code(204).send();
   });
 }

@@ -14,7 +14,7 @@ const MUTATING: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'DELETE']
 /** What is said in the answer's body and nowhere else. */
 interface Told {
   code?: string;
-  made?: string;
+  made?: string[];
 }
 
 export function installAudit(app: App, audit: AuditSink): void {
@@ -49,8 +49,12 @@ function isAudited({ method, is404, routeOptions: { config } }: FastifyRequest):
 function toldBy({ statusCode }: FastifyReply, payload: unknown): Told {
   if (typeof payload !== 'object' || payload === null) return {};
   if (statusCode >= 400) return 'error' in payload ? { code: textAt(payload.error, 'code') ?? 'internal' } : {};
-  const made = textAt(payload, 'id') ?? ('host' in payload ? textAt(payload.host, 'id') : undefined);
-  return made === undefined || statusCode !== 201 ? {} : { made };
+  if (statusCode !== 201 && statusCode !== 202) return {};
+  const all = 'environments' in payload && Array.isArray(payload.environments) ? payload.environments : [];
+  const made = [payload, 'host' in payload ? payload.host : undefined, ...all].flatMap(
+    (one) => textAt(one, 'id') ?? [],
+  );
+  return made.length === 0 ? {} : { made };
 }
 
 function textAt(value: unknown, name: string): string | undefined {
@@ -58,14 +62,15 @@ function textAt(value: unknown, name: string): string | undefined {
   return typeof found === 'string' ? found : undefined;
 }
 
-function entryOf(request: FastifyRequest, status: number, { code, made }: Told): NewAuditEntry {
+function entryOf(request: FastifyRequest, status: number, { code, made = [] }: Told): NewAuditEntry {
   const { method, url, routeOptions, params, id, raw } = request;
   const inPath = Object.values((params ?? {}) as Record<string, string>); // as the router gives them
-  const target = [...inPath, ...(made === undefined || inPath.includes(made) ? [] : [made])].join('/');
+  const target = [...inPath, ...made.filter((one) => !inPath.includes(one))].join('/');
   const action = actionOf(url);
   const suffix = action !== undefined && /^[a-z-]{1,32}$/.test(action) ? `?action=${action}` : '';
   return {
     ...actorOf((request.caller as Caller | undefined) ?? NOBODY), // refused before it was known
+    ...(request.auditTenantId === undefined || status === 404 ? {} : { tenant_id: request.auditTenantId }),
     method,
     route: `${method} ${routeOptions.url ?? ''}${suffix}`,
     ...(target === '' ? {} : { target }),

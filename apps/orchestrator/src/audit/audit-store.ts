@@ -13,7 +13,7 @@ export interface AuditFilter {
   actor?: string | undefined;
   /** An id, alone or the first of several. */
   target?: string | undefined;
-  /** Or its beginning. */
+  /** Or its beginning; the method may be left out. */
   route?: string | undefined;
   status?: number | undefined;
 }
@@ -27,7 +27,8 @@ function matching(db: Queryable, filter: AuditFilter) {
   if (actor !== undefined) query = query.where(sql<boolean>`(actor = ${actor} or actor_kind = ${actor})`);
   if (target !== undefined)
     query = query.where(sql<boolean>`(target = ${target} or starts_with(target, ${`${target}/`}))`);
-  if (route !== undefined) query = query.where(sql<boolean>`starts_with(route, ${route})`);
+  if (route !== undefined)
+    query = query.where(sql<boolean>`(starts_with(route, ${route}) or starts_with(route, method || ' ' || ${route}))`);
   if (status !== undefined) query = query.where('status', '=', status);
   return query;
 }

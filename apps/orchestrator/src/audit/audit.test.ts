@@ -114,6 +114,33 @@ describe.each(engines)('the audit log on %s', (engine) => {
     expect(await entries('?limit=200', inAcme)).toEqual(own);
   });
 
+  it('names what was made though it is not waited for, and is filed under the tenant that was changed', async () => {
+    const { body: key } = await test.call('POST', '/v1/api-keys', { tenant_id: 'acme', scopes: ['admin'] });
+    const asKey = { headers: { authorization: `Bearer ${key.key}` } };
+    const newest = async (query: string) => (await entries(`?limit=1&${query}`, asKey))[0];
+    expect(await newest('route=/v1/api-keys')).toMatchObject({ target: key.id, actor_kind: 'master', status: 201 });
+    expect((await test.call('POST', '/v1/environments', { task_id: 'later', wait: false }, asKey)).status).toBe(202);
+    expect(await newest('route=/v1/environments')).toMatchObject({ target: 'fuse-later', status: 202 });
+    await expect
+      .poll(async () => (await test.call('GET', '/v1/environments/fuse-later', undefined, asKey)).body.state)
+      .toBe('running');
+    await test.call('POST', '/v1/environments/fuse-later?action=fork', { count: 2 }, asKey);
+    expect(await newest('route=POST%20/v1/environments')).toMatchObject({
+      target: expect.stringMatching(/^fuse-later\/[^/]+\/[^/]+$/),
+      status: 201,
+    });
+    expect((await entries('?route=/v1/environments/:id%3Faction=fork', asKey)).length).toBe(1);
+    await test.call('PATCH', '/v1/tenants/acme', { quotas: { environments: 7 } });
+    await test.call('DELETE', '/v1/tenants/acme');
+    expect(await newest('route=PATCH')).toMatchObject({ tenant_id: 'acme', target: 'acme', actor_kind: 'master' });
+    expect(await newest('route=DELETE')).toMatchObject({ tenant_id: 'acme', target: 'acme', status: 409 });
+    const { body: other } = await test.call('POST', '/v1/api-keys', { tenant_id: 'acme' });
+    await test.call('DELETE', `/v1/api-keys/${other.id}`);
+    expect(await newest('route=/v1/api-keys')).toMatchObject({ tenant_id: 'acme', target: other.id, method: 'DELETE' });
+    await test.call('PATCH', '/v1/tenants/nosuch', {});
+    expect(await entries('?target=nosuch')).toMatchObject([{ tenant_id: 'default', status: 404 }]);
+  });
+
   it('is written at once, however calls follow each other', async () => {
     await using db = await openDatabase(engine === 'postgres' ? test.location : 'memory', quiet);
     await using log = new AuditLog(db, quiet, new Counter({ name: 'lost', help: 'lost', registers: [] }));

@@ -27,18 +27,19 @@ export class EnvironmentEvents {
     this.#environments = environments;
   }
 
-  /** Rejects with 404 before the stream begins; afterwards never. */
+  /** Rejects with 404 before the stream begins; afterwards never. Of one that failed: its end. */
   async stream(reply: FastifyReply, request: EventRequest): Promise<void> {
     const isAsked = request.lastEventId !== undefined && request.lastEventId !== '';
     const id = parseEventId(request.lastEventId);
     const given = id === undefined ? undefined : await eventById(this.#db.query, 'environment', id);
-    const { uid } = await this.#subject(request, given);
+    const { uid, state } = await this.#subject(request, given);
     const lastSeen = given?.subject_id === uid ? given : undefined;
     const current = lastSeen === undefined ? await this.#current(uid) : [];
     const afterId = lastSeen?.id ?? current.at(-1)?.id ?? 0;
     const stream = openEventStream(reply);
     try {
       if (lastSeen !== undefined && isGone(toEnvironmentEvent(lastSeen).state)) return; // nothing comes after it
+      if (isGone(state) && lastSeen === undefined && current.length === 0) return; // so long ago that its events are gone
       const subject = { kind: 'environment', id: uid, afterId } as const;
       let isReset = isAsked && lastSeen === undefined;
       for await (const row of startingWith(current, followEvents(this.#hub, this.#db, subject, stream.signal))) {
@@ -62,15 +63,16 @@ export class EnvironmentEvents {
     return health === undefined || health.id < state.id ? [state] : [state, health];
   }
 
-  /** The live environment of this id, or the gone one that the client was listening to when it lost the stream. */
-  async #subject({ tenantId, id }: EventRequest, seen: EventRow | undefined): Promise<Pick<EnvironmentRow, 'uid'>> {
+  /** The live environment of this id; else the gone one that the client was listening to when it lost the stream, or the last one where that failed. */
+  async #subject(
+    { tenantId, id }: EventRequest,
+    seen: EventRow | undefined,
+  ): Promise<Pick<EnvironmentRow, 'uid' | 'state'>> {
+    const last = await this.#environments.findLast(tenantId, id);
+    if (!isGone(last.state)) return last;
     const former = seen === undefined ? undefined : await this.#environments.get(this.#db.query, seen.subject_id);
-    try {
-      return await this.#environments.find(tenantId, id);
-    } catch (error) {
-      if (former === undefined || former.id !== id || former.tenant_id !== tenantId) throw error;
-      return former;
-    }
+    if (former?.id === id && former.tenant_id === tenantId) return former;
+    return last.state === 'failed' ? last : this.#environments.find(tenantId, id);
   }
 }
 

@@ -363,6 +363,38 @@ describe('events', () => {
     });
   });
 
+  it('of one that failed tell its end again, and its 404 says it', async () => {
+    const { body: made } = await call('POST', '/v1/environments', {
+      task_id: 'doomed',
+      wait: false,
+      startup_script: 'exit 3',
+    });
+    const states = [];
+    for await (const { state } of follow(`/v1/environments/${made.id}/events`)) states.push(state);
+    expect(states.at(-1)).toBe('failed');
+    const again = [];
+    for await (const event of follow(`/v1/environments/${made.id}/events`)) again.push(event);
+    expect(again).toEqual([expect.objectContaining({ state: 'failed', error: expect.any(String) })]);
+    const { status, body } = await call('GET', `/v1/environments/${made.id}`);
+    expect([status, body.error]).toEqual([
+      404,
+      {
+        code: 'not_found',
+        message: `vm ${made.id} not found`,
+        details: { state: 'failed', error: again[0]?.error, ended_at: expect.any(String) },
+        hint: expect.stringContaining(`/v1/environments/${made.id}/events`),
+      },
+    ]);
+    expect((await call('GET', '/v1/environments?state=failed')).body).toEqual({ environments: [] });
+    const { body: other } = await call('GET', '/v1/environments/fuse-told');
+    expect(other.error.details).toEqual({ state: 'destroyed', ended_at: expect.any(String) });
+    await call('POST', '/v1/tenants', { id: 'stranger' });
+    const stranger = await call('GET', `/v1/environments/${made.id}`, undefined, {
+      headers: { 'fuse-tenant': 'stranger' },
+    });
+    expect([stranger.status, stranger.body.error.details]).toEqual([404, undefined]);
+  });
+
   it('of another environment are not a way in', async () => {
     await call('POST', '/v1/environments', { task_id: 'one' });
     const first = (await follow('/v1/environments/fuse-one/events').next()).value;
@@ -371,6 +403,44 @@ describe('events', () => {
     });
     expect(answer.status).toBe(404);
     await call('DELETE', '/v1/environments/fuse-one');
+  });
+});
+
+describe('a list of all tenants', () => {
+  it('is for the master, in pages, and says whose each is', async () => {
+    const inTenant = (tenant: string) => ({ headers: { 'fuse-tenant': tenant } });
+    const labels = { of: 'lists' };
+    for (const id of ['blue', 'green']) {
+      await call('POST', '/v1/tenants', { id });
+      for (const task_id of ['same', 'other'])
+        expect((await call('POST', '/v1/environments', { task_id, labels }, inTenant(id))).status).toBe(201);
+    }
+    await call('POST', '/v1/environments', { task_id: 'same', labels });
+    const seen: { id: string; tenant_id: string }[] = [];
+    const query = 'all_tenants=true&host_id=host-1&label=of=lists&limit=2';
+    let cursor = '';
+    do {
+      const { body } = await call('GET', `/v1/environments?${query}&cursor=${cursor}`);
+      seen.push(...body.environments);
+      cursor = body.next_cursor ?? '';
+    } while (cursor !== '');
+    expect(seen.map(({ id, tenant_id }) => `${tenant_id}/${id}`)).toEqual([
+      'blue/fuse-other',
+      'blue/fuse-same',
+      'default/fuse-same',
+      'green/fuse-other',
+      'green/fuse-same',
+    ]);
+    const { body: own } = await call('GET', '/v1/environments?all_tenants=false&label=of=lists');
+    expect(own.environments).toEqual([expect.not.objectContaining({ tenant_id: expect.anything() })]);
+    const { body: key } = await call('POST', '/v1/api-keys', { tenant_id: 'blue', scopes: ['admin'] });
+    const refused = await call('GET', '/v1/environments?all_tenants=true', undefined, {
+      headers: { authorization: `Bearer ${key.key}` },
+    });
+    expect([refused.status, refused.body.error.code]).toEqual([403, 'unauthorized']);
+    await expectRefusal('GET', '/v1/environments?all_tenants=perhaps', { body: undefined, field: 'all_tenants' });
+    for (const { id, tenant_id } of seen)
+      await call('DELETE', `/v1/environments/${id}`, undefined, inTenant(tenant_id));
   });
 });
 

@@ -16,7 +16,13 @@ import { drainEnvironment } from './drain-environment.ts';
 import { type MoveContext, settle } from './drive-move.ts';
 import { toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { type EnvironmentFilter, environmentById, environmentByUid, listEnvironments } from './environment-store.ts';
+import {
+  type EnvironmentFilter,
+  environmentById,
+  environmentByUid,
+  lastGone,
+  listEnvironments,
+} from './environment-store.ts';
 import { rotateToken } from './environment-token.ts';
 import { markDue } from './expire-environment.ts';
 import { watchHealth } from './health.ts';
@@ -226,12 +232,25 @@ export class EnvironmentService implements AsyncDisposable {
 
   /** 404 when it does not exist, or is another tenant's. */
   async find(tenantId: string, id: string): Promise<EnvironmentRow> {
-    return required(id, await environmentById(this.#context.db.query, tenantId, id));
+    return (await environmentById(this.#context.db.query, tenantId, id)) ?? this.#missing(tenantId, id);
   }
 
   /** The same as it was a moment ago, perhaps: for what its host refuses when it is not so any more. */
   async findRecent(tenantId: string, id: string): Promise<EnvironmentRow> {
-    return required(id, await this.#recent.find(tenantId, id));
+    return (await this.#recent.find(tenantId, id)) ?? this.#missing(tenantId, id);
+  }
+
+  /** The live one, or the last that is gone. 404 when there was none. */
+  async findLast(tenantId: string, id: string): Promise<EnvironmentRow> {
+    const { query } = this.#context.db;
+    const row = (await environmentById(query, tenantId, id)) ?? (await lastGone(query, tenantId, id));
+    return row ?? this.#missing(tenantId, id);
+  }
+
+  /** 404 that says what became of it, as long as that is known. */
+  async #missing(tenantId: string, id: string): Promise<never> {
+    const gone = await lastGone(this.#context.db.query, tenantId, id);
+    throw notFound(id, gone);
   }
 
   /** Why it is where it is, or waits; also of the last one of this id that is gone. 404 when there was none. */
@@ -239,7 +258,7 @@ export class EnvironmentService implements AsyncDisposable {
     return placementOf(this.#context, tenantId, id);
   }
 
-  /** Live ones by id, one more than `limit` when there are more. */
+  /** Live ones by tenant and id, one more than `limit` when there are more. */
   list(filter: EnvironmentFilter): Promise<EnvironmentRow[]> {
     return listEnvironments(this.#context.db.query, filter);
   }
@@ -330,7 +349,19 @@ export class EnvironmentService implements AsyncDisposable {
   }
 }
 
-function required(id: string, row: EnvironmentRow | undefined): EnvironmentRow {
-  if (row === undefined) throw new AppError('not_found', `vm ${id} not found`);
-  return row;
+function notFound(id: string, gone: EnvironmentRow | undefined): AppError {
+  const message = `vm ${id} not found`;
+  if (gone === undefined) return new AppError('not_found', message);
+  const { state, error, gone_at } = gone;
+  return new AppError('not_found', message, {
+    details: {
+      state,
+      ...(error === null ? {} : { error }),
+      ...(gone_at === null ? {} : { ended_at: gone_at.toISOString() }),
+    },
+    hint:
+      state === 'failed'
+        ? `It failed. How it ended is told again by GET /v1/environments/${id}/events.`
+        : 'It was destroyed. Its id can be used again.',
+  });
 }

@@ -257,28 +257,45 @@ export function environmentById(db: Queryable, tenantId: string, id: string): Pr
     .executeTakeFirst();
 }
 
+/** The one of this id that went last, while its row is kept. */
+export function lastGone(db: Queryable, tenantId: string, id: string): Promise<EnvironmentRow | undefined> {
+  return db
+    .selectFrom('environments')
+    .selectAll()
+    .where('tenant_id', '=', tenantId)
+    .where('id', '=', id)
+    .where('gone_at', 'is not', null)
+    .orderBy('gone_at', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+}
+
 export interface EnvironmentFilter {
-  tenantId: string;
+  /** Undefined: of all tenants. */
+  tenantId: string | undefined;
   taskId?: string | undefined;
   state?: string | undefined;
   hostId?: string | undefined;
   /** All of them. */
   labels?: Record<string, string>;
-  afterId?: string | undefined;
+  after?: { id: string; tenantId: string | undefined } | undefined;
   limit: number;
 }
 
-/** Live ones by id, one more than `limit` when there are more. */
+/** Live ones by tenant and id, one more than `limit` when there are more. */
 export function listEnvironments(db: Queryable, filter: EnvironmentFilter): Promise<EnvironmentRow[]> {
-  const { tenantId, taskId, state, hostId, labels = {}, afterId, limit } = filter;
-  let query = db.selectFrom('environments').selectAll().where('tenant_id', '=', tenantId).where(live);
+  const { tenantId, taskId, state, hostId, labels = {}, after, limit } = filter;
+  let query = db.selectFrom('environments').selectAll().where(live);
+  if (tenantId !== undefined) query = query.where('tenant_id', '=', tenantId);
   // A task's id is given back when its environment begins to go.
   if (taskId !== undefined) query = query.where('task_id', '=', taskId).where('state', '!=', 'destroying');
   if (state !== undefined) query = query.where(sql<string>`state`, '=', state);
   if (hostId !== undefined) query = query.where('host_id', '=', hostId);
   if (Object.keys(labels).length > 0) query = query.where(sql<boolean>`labels @> ${jsonb(labels)}`);
-  if (afterId !== undefined) query = query.where('id', '>', afterId);
+  if (after !== undefined)
+    query = query.where(sql<boolean>`(tenant_id, id) > (${tenantId ?? after.tenantId ?? ''}, ${after.id})`);
   return query
+    .orderBy('tenant_id')
     .orderBy('id')
     .limit(limit + 1)
     .execute();

@@ -1,10 +1,8 @@
 /** `GET /v1/environments/{id}/placement`. */
 import { AppError, type PlacementReport } from '@fuse/contract';
-import type { Queryable } from '../db/db.ts';
-import type { EnvironmentRow } from '../db/schema.ts';
 import { place } from './admission.ts';
 import type { EnvironmentContext } from './environment-context.ts';
-import { environmentById } from './environment-store.ts';
+import { environmentById, lastGone } from './environment-store.ts';
 import { explanationOf, reportOf } from './placement-report.ts';
 import { wantedByRow } from './queueing/waiting.ts';
 
@@ -21,16 +19,4 @@ export async function placementOf(context: EnvironmentContext, tenantId: string,
   const { host_id, created_at } = row;
   // One that was placed before this was written down.
   return row.placement ?? { ...(host_id === null ? {} : { host_id }), at: created_at.toISOString(), hosts: [] };
-}
-
-function lastGone(db: Queryable, tenantId: string, id: string): Promise<EnvironmentRow | undefined> {
-  return db
-    .selectFrom('environments')
-    .selectAll()
-    .where('tenant_id', '=', tenantId)
-    .where('id', '=', id)
-    .where('gone_at', 'is not', null)
-    .orderBy('gone_at', 'desc')
-    .limit(1)
-    .executeTakeFirst();
 }

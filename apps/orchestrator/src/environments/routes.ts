@@ -1,5 +1,7 @@
 import { CreateEnvironment, type ListEnvironments, pageLimit, UpdateEnvironment } from '@fuse/contract';
 import { z } from 'zod';
+import type { EnvironmentRow } from '../db/schema.ts';
+import { requireMaster } from '../http/authentication.ts';
 import { clientSignal } from '../http/closing.ts';
 import { type App, LARGE_BODY_LIMIT_BYTES } from '../http/http-server.ts';
 import { cutPage, decodeCursor, labelQuery, pageQuery, parseLabels, queryText } from '../http/pages.ts';
@@ -11,13 +13,17 @@ import type { EnvironmentEvents } from './environment-events.ts';
 const read = { scope: 'environments:read' } as const;
 const write = { scope: 'environments:write' } as const;
 const params = z.object({ id: z.string() });
-const Cursor = z.object({ id: z.string() });
+const Cursor = z.object({ id: z.string(), tenant_id: z.string().optional() });
 const listQuery = z.object({
   ...pageQuery,
   task_id: queryText,
   state: queryText,
   host_id: queryText,
   label: labelQuery,
+  all_tenants: z
+    .enum(['true', 'false', ''], 'must be true or false')
+    .transform((text) => text === 'true')
+    .optional(),
 });
 const eventQuery = z.object({ last_event_id: queryText });
 
@@ -33,19 +39,24 @@ export function registerEnvironmentRoutes(app: App, parts: EnvironmentParts): vo
     '/v1/environments',
     { config: read, schema: { querystring: listQuery } },
     async (request): Promise<ListEnvironments> => {
-      const { limit: rawLimit, cursor, task_id, state, host_id, label } = request.query;
+      const { limit: rawLimit, cursor, task_id, state, host_id, label, all_tenants } = request.query;
+      const isOfAll = all_tenants ?? false;
+      if (isOfAll) requireMaster(request.caller);
       const limit = pageLimit(rawLimit);
+      const after = decodeCursor(cursor, Cursor);
       const rows = await environments.list({
-        tenantId: request.caller.tenantId,
+        tenantId: isOfAll ? undefined : request.caller.tenantId,
         taskId: task_id || undefined,
         state: state || undefined,
         hostId: host_id || undefined,
         labels: parseLabels(label),
-        afterId: decodeCursor(cursor, Cursor)?.id,
+        after: after && { id: after.id, tenantId: after.tenant_id },
         limit,
       });
-      const { page, ...next } = cutPage(rows, limit, ({ id }) => ({ id }));
-      return { environments: page.map((row) => environments.view(row)), ...next };
+      const { page, ...next } = cutPage(rows, limit, ({ id, tenant_id }) => (isOfAll ? { id, tenant_id } : { id }));
+      const view = (row: EnvironmentRow) =>
+        isOfAll ? { ...environments.view(row), tenant_id: row.tenant_id } : environments.view(row);
+      return { environments: page.map(view), ...next };
     },
   );
 
@@ -81,7 +92,7 @@ export function registerEnvironmentRoutes(app: App, parts: EnvironmentParts): vo
     environments.view(await environments.find(request.caller.tenantId, request.params.id)),
   );
 
-  app.get('/v1/environments/:id/placement', { config: read, schema: { params } }, async (request) =>
+  app.get('/v1/environments/:id/placement', { config: { ...read, own: false }, schema: { params } }, async (request) =>
     environments.placement(request.caller.tenantId, request.params.id),
   );
 

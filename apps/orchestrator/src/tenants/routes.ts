@@ -30,17 +30,20 @@ export function registerTenantRoutes(app: App, tenants: TenantService): void {
       body,
       idempotentRequest(headers, { tenantId: caller.tenantId, route: CREATE_ROUTE, body }),
     );
+    request.auditTenantId = answer.id;
     if (replayed) reply.header('Idempotency-Replayed', 'true');
     return reply.code(201).send(answer);
   });
 
   app.get('/v1/tenants/:id', { config, schema: { params } }, (request) => tenants.get(request.params.id));
 
-  app.patch('/v1/tenants/:id', { config, schema: { params, body: UpdateTenant } }, (request) =>
-    tenants.update(request.params.id, request.body),
-  );
+  app.patch('/v1/tenants/:id', { config, schema: { params, body: UpdateTenant } }, (request) => {
+    request.auditTenantId = request.params.id;
+    return tenants.update(request.params.id, request.body);
+  });
 
   app.delete('/v1/tenants/:id', { config, schema: { params } }, async (request, reply) => {
+    request.auditTenantId = request.params.id;
     await tenants.remove(request.params.id);
     return reply.code(204).send();
   });

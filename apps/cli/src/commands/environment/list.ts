@@ -12,6 +12,7 @@ export interface ListFlags extends PageFlags {
   hostId?: string;
   tag?: Record<string, string>;
   all?: true;
+  allTenants?: true;
 }
 
 const AFTER_HELP = `
@@ -19,6 +20,7 @@ With an active host (\`fuse host ID\`) only what is on it, unless --all or --hos
 
 Examples:
   fuse environment list --state running --tag team=blue
+  fuse environment list --all-tenants --host-id h1        with the master token
   fuse environment list --all --all-pages -o json | jq -r ".environments[].id"
 `;
 
@@ -36,11 +38,12 @@ export const addListOptions = (command: Command): Command =>
       .option('--state <state>', 'only those in this state')
       .option('--host-id <id>', 'only those on this host')
       .option('--tag <key=value>', 'only those that carry this tag; may be repeated', gatherLabel)
-      .option('--all', 'also those that are not on the active host'),
+      .option('--all', 'also those that are not on the active host')
+      .option('--all-tenants', 'with the master token: those of every tenant'),
   );
 
 export async function listEnvironments(cli: Cli, command: Command, flags: ListFlags): Promise<void> {
-  const { taskId, state, tag, all, allPages } = flags;
+  const { taskId, state, tag, all, allTenants = false, allPages } = flags;
   const connection = await connectionOf(cli, command);
   const { environments: calls } = clientFor(connection);
   const activeHost = all === true || flags.hostId !== undefined ? undefined : connection.activeHost;
@@ -50,6 +53,7 @@ export async function listEnvironments(cli: Cli, command: Command, flags: ListFl
     ...(state === undefined ? {} : { state }),
     ...(hostId === undefined ? {} : { hostId }),
     ...(tag === undefined ? {} : { labels: tag }),
+    ...(allTenants ? { allTenants } : {}),
   };
   const { environments, nextCursor } =
     allPages === true
@@ -61,6 +65,10 @@ export async function listEnvironments(cli: Cli, command: Command, flags: ListFl
     return;
   }
   if (environments.length === 0) cli.io.say('no environments');
-  else await cli.io.out(table(environmentHeadings, environments.map(environmentRow)));
+  else if (!allTenants) await cli.io.out(table(environmentHeadings, environments.map(environmentRow)));
+  else {
+    const rows = environments.map((environment) => [environment.tenant_id ?? '', ...environmentRow(environment)]);
+    await cli.io.out(table(['TENANT', ...environmentHeadings], rows));
+  }
   if (nextCursor !== undefined) cli.io.say(`there are more: --cursor ${nextCursor}, or --all-pages`);
 }

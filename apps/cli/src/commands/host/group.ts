@@ -18,7 +18,7 @@ is unheard of is "unreachable": nothing is placed there, nothing is destroyed, a
 Examples:
   fuse hosts                                         what there is, and how full it is
   fuse hosts join-token                              what a new host agent joins with
-  fuse hosts drain h1 && fuse environment list --host-id h1
+  fuse hosts drain h1 && fuse environment list --all-tenants --host-id h1
   fuse hosts remove h1 --yes                         once nothing is there any more
 `;
 
