@@ -45,12 +45,16 @@ export const Quotas = z.object(quotaFields).partial();
 export type Quotas = z.infer<typeof Quotas>;
 
 const label = z.string().max(256);
-const givenQuotas = z.object(
-  Object.fromEntries(quotaNames.map((name) => [name, absentIfNull(amount)])) as Record<
-    QuotaName,
-    ReturnType<typeof absentIfNull<typeof amount>>
-  >,
-);
+/** Unlike elsewhere, a name that is not known is refused: a limit that is misspelt would be none. */
+const quotasOf = <T extends z.ZodType>(given: T) =>
+  z.strictObject(
+    Object.fromEntries(quotaNames.map((name) => [name, given])) as Record<QuotaName, T>, // fromEntries forgets the names
+    {
+      error: ({ code }) =>
+        code === 'unrecognized_keys' ? `is no quota; there are ${quotaNames.join(', ')}` : undefined,
+    },
+  );
+const givenQuotas = quotasOf(absentIfNull(amount));
 
 export const CreateTenant = z.object({
   id: TenantId,
@@ -62,14 +66,7 @@ export type CreateTenant = z.infer<typeof CreateTenant>;
 /** What is absent stays; null takes the limit or the label away. */
 export const UpdateTenant = z.object({
   label: label.nullable().optional(),
-  quotas: z
-    .object(
-      Object.fromEntries(quotaNames.map((name) => [name, amount.nullable().optional()])) as Record<
-        QuotaName,
-        z.ZodOptional<z.ZodNullable<typeof amount>>
-      >,
-    )
-    .optional(),
+  quotas: quotasOf(amount.nullable().optional()).optional(),
   /** True: its keys are refused (403 `forbidden`) and nothing new starts; what runs goes on. */
   disabled: z.boolean().optional(),
 });

@@ -53,7 +53,7 @@ interface Located {
   message: string;
 }
 
-/** Of a union the branch that got furthest, of a record's key the rule that the key broke. */
+/** Of a name that is not known the name, of a union the branch that got furthest, of a record's key the rule that the key broke. */
 function deepest(issue: Issue | undefined, above: PropertyKey[] = []): Located | undefined {
   if (issue === undefined) return undefined;
   const path = [...above, ...issue.path];
@@ -61,6 +61,7 @@ function deepest(issue: Issue | undefined, above: PropertyKey[] = []): Located |
     const branches = issue.errors.map((issues) => deepest(issues[0], path)).filter((found) => found !== undefined);
     return branches.sort((a, b) => b.path.length - a.path.length)[0] ?? { path, message: issue.message };
   }
+  if (issue.code === 'unrecognized_keys') return { path: [...path, ...issue.keys.slice(0, 1)], message: issue.message };
   if (issue.code === 'invalid_key') return { path, message: issue.issues[0]?.message ?? issue.message };
   return { path, message: issue.message };
 }

@@ -71,6 +71,14 @@ describe.each(engines)('tenants on %s', (engine) => {
         status: 400,
         body: { error: { code: 'invalid_argument', details: { field } } },
       });
+    for (const [method, path] of [
+      ['POST', '/v1/tenants'],
+      ['PATCH', '/v1/tenants/default'],
+    ] as const) {
+      const answer = await scene.call(method, path, { id: 'typo', quotas: { cpus: 1, cpu: 1 }, other: 1 });
+      expect(answer).toMatchObject({ status: 400, body: { error: { details: { field: 'quotas.cpu' } } } });
+      expect(answer.body.error.message).toMatch(/^quotas\.cpu: is no quota; there are environments, cpus, .*output_bytes/);
+    }
     expect(await scene.call('PATCH', '/v1/tenants/default', { disabled: 'yes' })).toMatchObject({
       status: 400,
       body: { error: { details: { field: 'disabled' } } },
