@@ -54,7 +54,7 @@ export function installAuthentication(app: App, authenticator: Authenticator): v
 function authorize({ caller, params, routeOptions: { config, url = '' } }: FastifyRequest): void {
   if (config.auth === 'master') requireMaster(caller);
   if (config.scope !== undefined) requireScope(caller, config.scope);
-  requireOwnEnvironment(caller, url, params as Record<string, string>); // as the router gives them
+  requireOwnEnvironment(caller, config.own === false ? '' : url, params as Record<string, string>); // as the router gives them
 }
 
 function endWith(reply: FastifyReply, hold: (cut: () => void) => Disposable): void {
