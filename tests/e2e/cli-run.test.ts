@@ -203,7 +203,7 @@ describe('a run that cannot be', { timeout: 60_000 }, () => {
     [['run', '--output', '../x', '--', 'true'], 'must not hold a ".." part', ''],
     [['run', '--cpus', '200', '--', 'true'], 'no host has sufficient capacity: need 200CPU', ''],
     [['run', '--', '/no/such/program'], 'exec_failed', ''],
-    [['run'], 'nothing to run', 'hint: fuse run FILE'],
+    [['run'], 'invalid argument: nothing to run', 'hint: fuse run FILE'],
   ])('%j exits with 1 and says why', async (args, problem, hint) => {
     const { code, stdout, stderr } = await fuse(args);
     expect([code, stdout.toString()]).toEqual([1, '']);

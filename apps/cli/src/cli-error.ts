@@ -10,3 +10,7 @@ export class CliError extends Error {
     this.exitCode = options.exitCode ?? 1;
   }
 }
+
+/** What was typed makes no sense. */
+export const usageError = (message: string, options: { hint?: string; cause?: unknown } = {}): CliError =>
+  new CliError(`invalid argument: ${message}`, options);

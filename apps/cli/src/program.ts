@@ -53,7 +53,7 @@ export function createProgram(cli: Cli): Command {
     .version(VERSION, '-v, --version')
     .enablePositionalOptions()
     .showSuggestionAfterError()
-    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, '')) })
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'invalid argument: ')) })
     .addHelpText('after', AFTER_HELP);
   program.showHelpAfterError('hint: --help shows what can be given');
   addGlobalOptions(program);

@@ -1,5 +1,5 @@
 /** `ID:/path` in an environment, a local path, or `-`. */
-import { CliError } from '../cli-error.ts';
+import { usageError } from '../cli-error.ts';
 
 export type Location =
   | { kind: 'guest'; id: string; path: string }
@@ -12,7 +12,7 @@ export function parseLocation(text: string): Location {
   const match = /^([^/:]+):([\s\S]*)$/.exec(text);
   const [, id, path] = match ?? [];
   if (id === undefined || path === undefined) {
-    if (text === '') throw new CliError('a path must not be empty');
+    if (text === '') throw usageError('a path must not be empty');
     return { kind: 'local', path: text };
   }
   return { kind: 'guest', id, path: guestPath(path) };
@@ -27,10 +27,10 @@ export function guestPath(path: string): string {
 /** `ID:PATH`, or ID and PATH as two operands; without a path, /workspace. */
 export function guestOperands(operands: readonly string[]): { id: string; path: string } {
   const [first = '', second, ...more] = operands;
-  if (more.length > 0) throw new CliError(`too many operands: ${more.join(' ')}`);
+  if (more.length > 0) throw usageError(`too many operands: ${more.join(' ')}`);
   const location = parseLocation(first);
   if (location.kind === 'guest') {
-    if (second !== undefined) throw new CliError(`${first} names the path already`, { hint: `Leave ${second} out.` });
+    if (second !== undefined) throw usageError(`${first} names the path already`, { hint: `Leave ${second} out.` });
     return location;
   }
   return { id: first, path: guestPath(second ?? '') };

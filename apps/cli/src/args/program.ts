@@ -1,7 +1,7 @@
 /** How a program file is run: by its extension, else by its first line. */
 import { basename } from 'node:path';
 import { RUN_WORKSPACE } from '@fuse/contract';
-import { CliError } from '../cli-error.ts';
+import { usageError } from '../cli-error.ts';
 
 /** Unbuffered, so that output comes as it is written. */
 const interpreters: Readonly<Record<string, readonly string[]>> = {
@@ -18,7 +18,7 @@ export function programArgv(path: string, head: string, args: readonly string[])
   const extension = /\.[^.]+$/.exec(name)?.[0].toLowerCase() ?? '';
   const interpreter = interpreters[extension] ?? shebang(head) ?? (extension === '.sh' ? ['sh'] : undefined);
   if (interpreter !== undefined) return [...interpreter, guestPath, ...args];
-  throw new CliError(`do not know how to run ${path}`, {
+  throw usageError(`do not know how to run ${path}`, {
     hint: 'name a .py, .js, .mjs, .cjs or .sh file, or a command: fuse run --input FILE -- COMMAND',
   });
 }

@@ -204,6 +204,16 @@ const text: Case[] = [
     /\nfuse-a +running +a /,
   ],
   [
+    'env list --all-tenants --host-id h1',
+    environmentQuery('?host_id=h1&all_tenants=true'),
+    undefined,
+    { body: { environments: [{ ...environment, tenant_id: 'acme' }] } },
+    /^TENANT +ID .*\nacme +fuse-a +running +a /,
+  ],
+  ['tenants', 'GET /v1/tenants', undefined, { body: { tenants: [tenant] } }, /\nacme +Acme +active +cpus=4 +2026/],
+  ['apikeys', 'GET /v1/api-keys', undefined, { body: { api_keys: [key] } }, /\nak_1 +good +ci /],
+  ['runs --limit 2', 'GET /v1/runs?limit=2', undefined, { body: { runs: [] } }, '', 'no runs\n'],
+  [
     'env drain fuse-a',
     'POST /v1/environments/fuse-a?action=drain',
     undefined,
@@ -334,15 +344,15 @@ describe('failures', () => {
     ['hosts lost h1', 'aborted (use --yes to skip confirmation)\n'],
     ['apikeys revoke ak_1', 'aborted (use --yes to skip confirmation)\n'],
     ['tenants delete acme', 'aborted (use --yes to skip confirmation)\n'],
-    ['hosts register h1 --url http://h', /^a host agent asks for a token\nhint: /],
-    ['hosts metrics', /^which host\?\nhint: /],
-    ['env update fuse-a', /^nothing to change\nhint: /],
-    ['tenants update acme', /^nothing to change\nhint: /],
+    ['hosts register h1 --url http://h', /^invalid argument: a host agent asks for a token\nhint: /],
+    ['hosts metrics', /^invalid argument: which host\?\nhint: /],
+    ['env update fuse-a', /^invalid argument: nothing to change\nhint: /],
+    ['tenants update acme', /^invalid argument: nothing to change\nhint: /],
     ['quickstart', /needs a terminal\nhint: /],
-    ['quotas set acme cpu=1', /environments, cpus, ram_mb/],
+    ['quotas set acme cpu=1', /^invalid argument: .*environments, cpus, ram_mb/],
     ['quotas set acme cpus=1.5', /whole number/],
     ['apikeys create --scope everything', /is none of environments:read/],
-    ['usage --from yesterday', /2026-01-31T12:00:00Z/],
+    ['usage --from yesterday', /^invalid argument: .*2026-01-31T12:00:00Z/],
     ['computer click fuse-a 3 -1', /./],
     ['env create --secret NOWHERE', /NOWHERE is not set here/],
   ])('fuse %s', async (line, stderr) => {
@@ -370,6 +380,24 @@ describe('whom commands talk to', () => {
     expect([stranger.code, stranger.stderr]).toEqual([1, expect.stringContaining('is not a Fuse orchestrator')]);
     for (const answers of [{ ...version, ...hosts }, refused(403, 'unauthorized'), refused(500, 'internal')])
       expect((await fuse(connect('--token', 't'), answers, {})).code).toBe(0);
+  });
+
+  it('is asked for the tenant, too, and for what became of an environment', async () => {
+    const hostsLine = 'GET /v1/hosts?limit=1';
+    const refused = (status: number, error: object) => ({ ...version, [hostsLine]: { status, body: { error } } });
+    const acting = connect('--token', 't', '--tenant', 'nosuch');
+    const none = await fuse(acting, refused(404, { code: 'not_found', message: 'tenant nosuch not found' }), {});
+    expect([none.code, none.stderr]).toEqual([1, 'not found: tenant nosuch not found\n']);
+    expect(server.heard.at(-1)?.headers['fuse-tenant']).toBe('nosuch');
+    const foreign = await fuse(acting, refused(403, { code: 'unauthorized', message: 'another tenant' }), {});
+    expect(foreign.code).toBe(1);
+    const scoped = { code: 'unauthorized', message: 'no', details: { scope: 'hosts:read' } };
+    expect((await fuse(acting, refused(403, scoped), {})).code).toBe(0);
+    const details = { state: 'failed', error: 'host lost', ended_at: AT };
+    const gone = { status: 404, body: { error: { code: 'not_found', message: 'vm x not found', details } } };
+    expect((await fuse(args('env get x'), { 'GET /v1/environments/x': gone })).stderr).toBe(
+      `not found: vm x not found\nhint: it failed at ${AT}: host lost\n`,
+    );
   });
 
   it('is told the tenant: by the flag, else the variable, else the context', async () => {

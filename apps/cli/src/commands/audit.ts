@@ -12,7 +12,8 @@ interface Flags extends PageFlags, AuditFilter {
 }
 
 const AFTER_HELP = `
-Every call that changes something is in it, refused ones too, with who called, what it was about and what came of it.
+Every call that changes something is in it, refused ones too, with who called, what it was about and what came of it. With the master token that of every tenant, or of --tenant; a key of scope
+admin sees its own tenant's.
 
 Examples:
   fuse audit --from 24h --status 403                      who was refused something
@@ -26,7 +27,7 @@ export function addAuditCommand(parent: Command, cli: Cli): void {
     .option('--to <time>', 'until then', parseTime(Date.now))
     .option('--actor <id>', 'only what this API key or environment did')
     .option('--target <id>', 'only what was about this')
-    .option('--route <route>', 'only this route, such as "POST /v1/environments"')
+    .option('--route <route>', 'only this route or what begins so: /v1/environments, or "POST /v1/environments"')
     .option('--status <code>', 'only what was answered so, such as 403', parsePositiveInt)
     .option('--export', 'all that match, the oldest first, as JSON, one entry a line')
     .addHelpText('after', AFTER_HELP)

@@ -1,7 +1,7 @@
 import { FuseApiError, isUnauthorized } from '@fuse/sdk';
 import type { Command } from 'commander';
 import { addGlobalOptions, type Cli, clientFor, type GlobalFlags, globalFlags, wantsJson } from '../cli.ts';
-import { CliError } from '../cli-error.ts';
+import { CliError, usageError } from '../cli-error.ts';
 import {
   type Context,
   contextFilePath,
@@ -33,7 +33,7 @@ export function addConnectCommand(parent: Command, cli: Cli): void {
     .argument('<url>')
     .option('--token <token>', 'its token (default: FUSE_TOKEN, which no process list shows)')
     .option('--name <name>', 'what to call it (default: its host name)')
-    .option('--master', 'the token is the master token')
+    .option('--master', 'a note that the token is the master token, which `fuse status` shows; it decides nothing')
     .option('--no-verify', 'do not ask whether it is there and takes the token')
     .addHelpText('after', AFTER_HELP)
     .action(async (url: string, { token, name, master = false, verify }: Flags) => {
@@ -61,7 +61,7 @@ export async function rememberOrchestrator(
   { url, name, token, master, verify }: Orchestrator,
 ): Promise<Context> {
   const baseUrl = baseUrlOf(url);
-  if (verify) await verifyOrchestrator(baseUrl, token);
+  if (verify) await verifyOrchestrator(baseUrl, token, tenant);
   const entry: Context = {
     name: name ?? context ?? new URL(baseUrl).hostname,
     base_url: baseUrl,
@@ -77,11 +77,15 @@ export async function rememberOrchestrator(
 function baseUrlOf(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url?.protocol === 'http:' || url?.protocol === 'https:') return url.origin;
-  throw new CliError(`${text} is not an http or https URL`, { hint: 'such as https://fuse.example.com' });
+  throw usageError(`${text} is not an http or https URL`, { hint: 'such as https://fuse.example.com' });
 }
 
-async function verifyOrchestrator(baseUrl: string, token: string | undefined): Promise<void> {
-  const client = clientFor({ baseUrl, token, tenant: undefined });
+async function verifyOrchestrator(
+  baseUrl: string,
+  token: string | undefined,
+  tenant: string | undefined,
+): Promise<void> {
+  const client = clientFor({ baseUrl, token, tenant });
   const { service } = await client.version();
   if (service !== SERVICE)
     throw new CliError(`${baseUrl} is not a Fuse orchestrator: it calls itself ${JSON.stringify(service)}`);
@@ -90,5 +94,10 @@ async function verifyOrchestrator(baseUrl: string, token: string | undefined): P
   } catch (error) {
     // It is there and takes the token. That it is not well today is no reason to forget it, nor is a key that may not see hosts (403).
     if (!(error instanceof FuseApiError) || (isUnauthorized(error) && error.status === 401)) throw error;
+    if (tenant !== undefined && isOfTenant(error)) throw error;
   }
 }
+
+/** There is none such, or the token is of another one. */
+const isOfTenant = ({ status, code, details }: FuseApiError): boolean =>
+  code === 'not_found' || (status === 403 && details?.scope === undefined);

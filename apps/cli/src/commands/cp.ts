@@ -6,7 +6,7 @@ import { type Copied, type CopyOptions, copyIn, copyOut } from '@fuse/sdk/node';
 import type { Command } from 'commander';
 import { type Location, parseLocation } from '../args/location.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../cli.ts';
-import { CliError } from '../cli-error.ts';
+import { CliError, usageError } from '../cli-error.ts';
 import { type CopyDestination, type CopySource, copyTarget } from '../files/copy-target.ts';
 import { interruptSignal } from '../interrupt.ts';
 import { CopyProgressLine } from '../output/copy-progress.ts';
@@ -51,9 +51,9 @@ export function addCpCommand(parent: Command, cli: Cli): void {
     .action(async (paths: string[], flags: Flags) => {
       const to = paths.at(-1);
       const from = paths.slice(0, -1);
-      if (to === undefined || from.length === 0) throw new CliError('give what to copy, and where to');
+      if (to === undefined || from.length === 0) throw usageError('give what to copy, and where to');
       if (flags.tar === true && !paths.includes('-'))
-        throw new CliError('--tar says what - carries, and there is none', {
+        throw usageError('--tar says what - carries, and there is none', {
           hint: 'directories are copied without it',
         });
       const client = await clientOf(cli, command);
@@ -94,7 +94,7 @@ class Copier {
     if (from.kind === 'local' && to.kind === 'guest') return this.#in(from.path, to);
     if (from.kind === 'guest' && to.kind === 'local') return this.#out(from, to.path);
     if (from.kind === 'guest' && to.kind === 'guest') return this.#across(from, to);
-    throw new CliError('one side has to be in an environment', { hint: 'Write it as ID:PATH.' });
+    throw usageError('one side has to be in an environment', { hint: 'Write it as ID:PATH.' });
   }
 
   async #in(path: string, to: Guest): Promise<Copied> {
@@ -159,7 +159,7 @@ class Copier {
   }
 
   async #look(to: Location): Promise<CopyDestination> {
-    if (to.kind === 'standard') throw new CliError('- is a stream');
+    if (to.kind === 'standard') throw usageError('- is a stream');
     const found =
       to.kind === 'local'
         ? await stat(to.path).then(

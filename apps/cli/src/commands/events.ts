@@ -6,7 +6,7 @@ import { healthText } from '../output/environment-text.ts';
 import { json, printable } from '../output/format.ts';
 
 const AFTER_HELP = `
-Of the tenant that commands act in; of all tenants for the master token without --tenant. Lost connections are made again, and nothing is missed by that.
+Of every tenant with the master token, or of --tenant; with a key of its own. Lost connections are made again, and nothing is missed by that.
 
 Examples:
   fuse events

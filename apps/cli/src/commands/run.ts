@@ -9,7 +9,7 @@ import { gatherEnv, gatherLabel, gatherText } from '../args/key-value.ts';
 import { parsePositiveInt } from '../args/number.ts';
 import { parseSizeGiB, parseSizeMiB } from '../args/size.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../cli.ts';
-import { CliError } from '../cli-error.ts';
+import { usageError } from '../cli-error.ts';
 import { exitCodeOf } from '../exit-code.ts';
 import { saveOutputs } from '../files/save-outputs.ts';
 import { Interrupted, interruptSignal } from '../interrupt.ts';
@@ -72,7 +72,7 @@ export function addRunCommand(parent: Command, cli: Cli): void {
     .addHelpText('after', AFTER_HELP)
     .action(async (operands: string[], flags: RunFlags) => {
       const target = runTarget(cli.argv, operands);
-      if (target === undefined) throw new CliError('nothing to run', { hint: 'fuse run FILE, or fuse run -- COMMAND' });
+      if (target === undefined) throw usageError('nothing to run', { hint: 'fuse run FILE, or fuse run -- COMMAND' });
       const asJson = flags.json === true || wantsJson(command);
       process.exitCode = await run({ cli, client: await clientOf(cli, command), flags, asJson }, target);
     });

@@ -21,5 +21,9 @@ export function apiHint({ code, reason, details, hint }: FuseApiError): string |
   if (details?.exec_id === 'startup') return '`fuse environment logs ID startup` shows all that the script wrote';
   if (details?.state === 'paused')
     return '`fuse environment resume` lets it go on; one that was created with --auto-resume does by itself';
+  if (code === 'not_found' && /^snapshot \S+ not found$/.test(reason))
+    return 'snapshots are given by their ids: `fuse snapshot list --name NAME` shows those of a name';
+  if (code === 'not_found' && details?.ended_at !== undefined)
+    return `it ${details.state === 'failed' ? 'failed' : 'was destroyed'} at ${details.ended_at}${details.error === undefined ? '' : `: ${details.error}`}`;
   return byReason[details?.reason ?? ''] ?? hint;
 }

@@ -45,7 +45,11 @@ export function environmentText(environment: EnvironmentInfo): string {
 
 /** What the guest says of itself is for people alone. */
 export const healthText = ({ state, failures = 0, message }: NonNullable<EnvironmentInfo['health']>): string =>
-  [state, failures === 0 ? '' : `${failures} ${failures === 1 ? 'failure' : 'failures'}`, message === undefined ? '' : printable(message)]
+  [
+    state,
+    failures === 0 ? '' : `${failures} ${failures === 1 ? 'failure' : 'failures'}`,
+    message === undefined ? '' : printable(message),
+  ]
     .filter((part) => part !== '')
     .join(', ');
 

@@ -26,7 +26,7 @@ export const reasonOf = (error: unknown): string => explain(error).message;
 
 function explain(error: unknown): { message: string; hint?: string | undefined } {
   if (error instanceof CliError) return error;
-  if (error instanceof InvalidArgumentError) return { message: error.message };
+  if (error instanceof InvalidArgumentError) return { message: `invalid argument: ${error.message}` };
   if (error instanceof FuseApiError) return explainApiError(error);
   if (error instanceof CutStreamError) return { message: error.message, hint: cutHint(error) };
   if (error instanceof FuseConnectionError && !error.sent)

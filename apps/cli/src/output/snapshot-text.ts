@@ -26,7 +26,9 @@ export const snapshotRow =
     size(snapshot.size_bytes) ?? '',
     size(snapshot.stored_bytes) ?? '',
     formatAge(nowMs - Date.parse(snapshot.created_at)),
-    snapshot.comment ?? '',
+    snapshot.state === 'error' && snapshot.last_error !== undefined
+      ? `error: ${snapshot.last_error}`
+      : (snapshot.comment ?? ''),
   ];
 
 export function snapshotText(snapshot: Snapshot): string {

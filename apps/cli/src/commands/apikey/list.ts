@@ -9,16 +9,20 @@ export function addApiKeyListCommand(group: Command, cli: Cli): void {
   const command = group
     .command('list')
     .alias('ls')
-    .description('List API keys, the newest first; never the keys themselves.')
+    .description(
+      'List API keys, the newest first; never the keys themselves. With the master token: of every tenant, or of --tenant.',
+    )
     .addHelpText('after', '\nExample:\n  fuse apikeys list -o json | jq -r ".[] | select(.last_used_at == null).id"\n')
-    .action(async () => {
-      const client = await clientOf(cli, command);
-      const keys = await client.apiKeys.list();
-      if (wantsJson(command)) await cli.io.out(json(keys));
-      else if (keys.length === 0) cli.io.say('no API keys');
-      else await cli.io.out(table(HEADINGS, keys.map(rowAt(Date.now()))));
-    });
+    .action(() => listApiKeys(cli, command));
   addGlobalOptions(command);
+}
+
+export async function listApiKeys(cli: Cli, command: Command): Promise<void> {
+  const client = await clientOf(cli, command);
+  const keys = await client.apiKeys.list();
+  if (wantsJson(command)) await cli.io.out(json(keys));
+  else if (keys.length === 0) cli.io.say('no API keys');
+  else await cli.io.out(table(HEADINGS, keys.map(rowAt(Date.now()))));
 }
 
 const rowAt =

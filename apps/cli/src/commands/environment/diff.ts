@@ -3,7 +3,7 @@ import type { FuseClient } from '@fuse/sdk';
 import type { Command } from 'commander';
 import { parseLocation } from '../../args/location.ts';
 import { addGlobalOptions, type Cli, clientOf } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { CliError, usageError } from '../../cli-error.ts';
 import { temporaryCopy } from '../../files/temporary-copy.ts';
 import { interruptSignal } from '../../interrupt.ts';
 import { reasonOf } from '../../output/error-text.ts';
@@ -61,7 +61,7 @@ function asTrouble(error: unknown): CliError {
 
 async function sideOf(client: FuseClient, label: string, signal: AbortSignal): Promise<Side> {
   const location = parseLocation(label);
-  if (location.kind === 'standard') throw new CliError('- cannot be compared');
+  if (location.kind === 'standard') throw usageError('- cannot be compared');
   if (location.kind === 'local') return { path: location.path, label, remove: async () => {} };
   try {
     const bytes = await client.environments.files(location.id).createReadStream(location.path, { signal });

@@ -4,7 +4,7 @@ import type { RemoteFiles } from '@fuse/sdk';
 import { type Command, InvalidArgumentError } from 'commander';
 import { guestOperands } from '../../args/location.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { CliError, usageError } from '../../cli-error.ts';
 import { editorArgv, runEditor } from '../../files/editor.ts';
 import { temporaryCopy } from '../../files/temporary-copy.ts';
 import { json, printable } from '../../output/format.ts';
@@ -40,7 +40,7 @@ export function addEnvironmentEditCommand(parent: Command, cli: Cli): void {
     .action(async (operands: string[], flags: Flags) => {
       const { id, path } = guestOperands(operands);
       const byText = flags.old !== undefined || flags.new !== undefined;
-      if (byText && flags.patch !== undefined) throw new CliError('give either --old and --new, or --patch');
+      if (byText && flags.patch !== undefined) throw usageError('give either --old and --new, or --patch');
       const files = (await clientOf(cli, command)).environments.files(id);
       if (flags.patch !== undefined) {
         const patch = await readText(flags.patch);
@@ -50,7 +50,7 @@ export function addEnvironmentEditCommand(parent: Command, cli: Cli): void {
         return;
       }
       if (byText) {
-        if (flags.old === undefined || flags.new === undefined) throw new CliError('--old and --new go together');
+        if (flags.old === undefined || flags.new === undefined) throw usageError('--old and --new go together');
         const done = await files.edit(path, {
           old_text: flags.old,
           new_text: flags.new,

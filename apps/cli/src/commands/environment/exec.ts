@@ -7,7 +7,7 @@ import type { Command } from 'commander';
 import { parseDurationMs } from '../../args/duration.ts';
 import { gatherEnv } from '../../args/key-value.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { usageError } from '../../cli-error.ts';
 import { endExec } from '../../end-exec.ts';
 import { exitCodeOfExec } from '../../exit-code.ts';
 import { interruptSignal } from '../../interrupt.ts';
@@ -53,9 +53,9 @@ export function addEnvironmentExecCommand(parent: Command, cli: Cli): void {
     .showHelpAfterError('hint: options of the command itself come behind --, as in fuse environment exec ID -- ls -l')
     .action(async (id: string, argv: string[], flags: Flags) => {
       if (argv.length > 0 === (flags.shell !== undefined))
-        throw new CliError('give either a command or --shell', { hint: `fuse environment exec ${id} -- COMMAND` });
+        throw usageError('give either a command or --shell', { hint: `fuse environment exec ${id} -- COMMAND` });
       if (flags.background === true && flags.stdin === true)
-        throw new CliError('a command in the background cannot have our standard input');
+        throw usageError('a command in the background cannot have our standard input');
       const client = await clientOf(cli, command);
       const request = requestOf(argv, flags);
       if (flags.background === true) return start(cli, client, id, request, wantsJson(command));

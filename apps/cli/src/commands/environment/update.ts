@@ -3,7 +3,7 @@ import { parseDurationSeconds, parseSecondsOrDuration } from '../../args/duratio
 import { gatherLabel } from '../../args/key-value.ts';
 import { parsePositiveInt } from '../../args/number.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { usageError } from '../../cli-error.ts';
 import { environmentText } from '../../output/environment-text.ts';
 import { json } from '../../output/format.ts';
 
@@ -52,7 +52,7 @@ export function addEnvironmentUpdateCommand(parent: Command, cli: Cli): void {
         labels: flags.tags ? flags.tag : {},
       };
       if (Object.values(request).every((value) => value === undefined))
-        throw new CliError('nothing to change', { hint: 'fuse environment update --help' });
+        throw usageError('nothing to change', { hint: 'fuse environment update --help' });
       const client = await clientOf(cli, command);
       const environment = await client.environments.update(id, request);
       await cli.io.out(wantsJson(command) ? json(environment) : environmentText(environment));

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { addGlobalOptions, type Cli, clientFor, connectionOf, wantsJson } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { usageError } from '../../cli-error.ts';
 import { json, table } from '../../output/format.ts';
 
 export function addHostMetricsCommand(group: Command, cli: Cli): void {
@@ -13,7 +13,7 @@ export function addHostMetricsCommand(group: Command, cli: Cli): void {
       const connection = await connectionOf(cli, command);
       const id = given ?? connection.activeHost;
       if (id === undefined)
-        throw new CliError('which host?', { hint: 'name one (`fuse hosts` lists them), or select one: fuse host ID' });
+        throw usageError('which host?', { hint: 'name one (`fuse hosts` lists them), or select one: fuse host ID' });
       const { state, capacity, allocated } = await clientFor(connection).hosts.get(id);
       if (wantsJson(command)) {
         await cli.io.out(json({ host_id: id, state, capacity, allocated }));

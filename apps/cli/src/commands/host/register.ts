@@ -3,7 +3,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { gatherLabel } from '../../args/key-value.ts';
 import { parsePositiveInt } from '../../args/number.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { usageError } from '../../cli-error.ts';
 import { json, printable } from '../../output/format.ts';
 import { hostText } from '../../output/host-text.ts';
 
@@ -57,7 +57,7 @@ export function addHostRegisterCommand(group: Command, cli: Cli): void {
     .action(async (id: string, flags: Flags) => {
       const token = flags.token ?? (cli.env.FUSE_HOST_TOKEN || undefined);
       if (token === undefined && flags.verify && flags.backend !== 'qemu')
-        throw new CliError('a host agent asks for a token', {
+        throw usageError('a host agent asks for a token', {
           hint: 'give it with FUSE_HOST_TOKEN or --token, or say --no-verify if this one has none',
         });
       const client = await clientOf(cli, command);

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { type Cli, clientFor, connectionOf, globalFlags, wantsJson } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { CliError, usageError } from '../../cli-error.ts';
 import { contextFilePath, readContextFile, writeContextFile } from '../../config/context-file.ts';
 import { json, properties } from '../../output/format.ts';
 
@@ -18,7 +18,7 @@ export async function selectHost(
     else await cli.io.out(properties({ context: name, 'active host': activeHost }));
     return;
   }
-  if (id !== undefined && none === true) throw new CliError('either a host or --none');
+  if (id !== undefined && none === true) throw usageError('either a host or --none');
   const path = contextFilePath(globalFlags(command).config, cli.env);
   const file = await readContextFile(path);
   if (!file.contexts.some((each) => each.name === name))

@@ -1,15 +1,17 @@
 import type { Command } from 'commander';
+import { addPageOptions, type PageFlags } from '../../args/pages.ts';
 import { addGlobalOptions, type Cli } from '../../cli.ts';
 import { addTenantCreateCommand } from './create.ts';
 import { addTenantDeleteCommand } from './delete.ts';
 import { addTenantGetCommand } from './get.ts';
-import { addTenantListCommand } from './list.ts';
+import { addTenantListCommand, listTenants } from './list.ts';
 import { addTenantUpdateCommand } from './update.ts';
 
 const AFTER_HELP = `
 A tenant is a customer: it owns API keys, environments, runs, snapshots and quotas, and sees nothing of others. All of this asks for the master token.
 
 Examples:
+  fuse tenants
   fuse tenants create acme --label "Acme Inc." --quota environments=20 --quota cpus=40
   fuse apikeys create --tenant acme --scope runs --scope files
   fuse environment list --tenant acme
@@ -21,6 +23,7 @@ export function addTenantCommands(parent: Command, cli: Cli): void {
     .aliases(['tenant'])
     .description('The customers of an installation.')
     .addHelpText('after', AFTER_HELP);
+  addPageOptions(group).action((flags: PageFlags) => listTenants(cli, group, flags));
   addGlobalOptions(group);
   addTenantListCommand(group, cli);
   addTenantCreateCommand(group, cli);

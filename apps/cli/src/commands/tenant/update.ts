@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander';
 import { type GivenQuotas, gatherQuota } from '../../args/quota.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
-import { CliError } from '../../cli-error.ts';
+import { usageError } from '../../cli-error.ts';
 import { json } from '../../output/format.ts';
 import { tenantText } from '../../output/tenant-text.ts';
 
@@ -37,7 +37,7 @@ export function addTenantUpdateCommand(group: Command, cli: Cli): void {
         ...(disable === true || enable === true ? { disabled: disable === true } : {}),
       };
       if (Object.keys(request).length === 0)
-        throw new CliError('nothing to change', { hint: 'name --label, --quota, --disable or --enable' });
+        throw usageError('nothing to change', { hint: 'name --label, --quota, --disable or --enable' });
       const client = await clientOf(cli, command);
       const tenant = await client.tenants.update(id, request);
       await cli.io.out(wantsJson(command) ? json(tenant) : tenantText(tenant));
