@@ -15,6 +15,7 @@ import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import { lockLimits } from '../quotas/quota-store.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
+import { tellingRate } from '../quotas/take-quota.ts';
 import { acceptAdmission } from './accept-admission.ts';
 import { type Admission, enqueue, isConflictWithDying, rejectionError } from './admission.ts';
 import { checkSpec, isGone, toEnvironment } from './environment.ts';
@@ -63,7 +64,9 @@ export async function createEnvironment(
   if (idempotent !== undefined) return createOnce(context, service, creation, idempotent);
   await requirePlace(context, service, request);
   const admitted = await measured(context, 'admit', () =>
-    admitOrQueue(context, service, planOf(context, creation), request),
+    tellingRate(creation.onCreateRate, (onCreateRate) =>
+      admitOrQueue(context, service, planOf(context, { ...creation, onCreateRate }), request),
+    ),
   );
   if (request.wait === false) startLater(service, admitted);
   const row = request.wait === false ? admitted : await startNow(context, service, admitted, creation);
@@ -197,8 +200,11 @@ async function createOnce(
       const claim = async (tx: Tx) => {
         if (!(await claimKey(tx, idempotent, uid))) throw new KeyTaken();
       };
-      const plan = planOf(context, creation, uid);
-      const admitted = await measured(context, 'admit', () => admitOrQueue(context, service, plan, request, claim));
+      const admitted = await measured(context, 'admit', () =>
+        tellingRate(creation.onCreateRate, (onCreateRate) =>
+          admitOrQueue(context, service, planOf(context, { ...creation, onCreateRate }, uid), request, claim),
+        ),
+      );
       if (request.wait === false) {
         startLater(service, admitted);
         return { environment: toEnvironment(admitted, context.publicAddress()), replayed: false };

@@ -13,7 +13,7 @@ import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import { lockLimits } from '../quotas/quota-store.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
-import { overReservation, requireNotOver } from '../quotas/take-quota.ts';
+import { overReservation, requireNotOver, tellingRate } from '../quotas/take-quota.ts';
 import { specOf } from '../snapshots/snapshot.ts';
 import { openSnapshotEnv } from '../snapshots/snapshot-secrets.ts';
 import type { SnapshotService } from '../snapshots/snapshot-service.ts';
@@ -66,7 +66,9 @@ export async function forkEnvironment(
   for (let tries = 1; ; tries += 1) {
     const earlier = idempotent === undefined ? undefined : await replay(context, idempotent);
     if (earlier !== undefined) return { answer: earlier, replayed: true };
-    const admitted = await admitForks(context, { environments, snapshots }, forking);
+    const admitted = await tellingRate(forking.onCreateRate, (onCreateRate) =>
+      admitForks(context, { environments, snapshots }, { ...forking, onCreateRate }),
+    );
     if (admitted !== undefined) return { answer: await start(admitted), replayed: false };
     if (tries >= MAX_KEY_TRIES)
       throw new AppError('conflict', 'this Idempotency-Key is in use', { retryAfterSeconds: 1 });

@@ -143,6 +143,21 @@ describe.each(engines)('quotas on %s', (engine) => {
     await created(call);
   });
 
+  it('of creates lose nothing to what another one refuses', async () => {
+    const { call } = await tenant({ creates_per_minute: 5, environments: 1 });
+    const source = await created(call);
+    for (const refused of [
+      await create(call),
+      await act(call, source, 'fork'),
+      await call('POST', '/v1/runs', { shell: 'true' }),
+      await call('POST', '/v1/environments', { task_id: 'no' }, { headers: { 'idempotency-key': 'refused' } }),
+    ]) {
+      expect(refused).toMatchObject(overQuota('environments', 1, 1));
+      expect(refused.headers.get('ratelimit-remaining')).toBe('4');
+    }
+    expect((await usedBy(call)).creates_per_minute).toBe(1);
+  });
+
   it('of the longest run hold for environments, their renewal and runs; what says nothing gets no more', async () => {
     const { call } = await tenant({ max_run_seconds: 100 });
     expect(await create(call, { spec: { max_runtime_seconds: 101 } })).toMatchObject(

@@ -53,6 +53,8 @@ export interface RateStanding {
   limit: number;
   windowSeconds: number;
   remaining: number;
+  /** Of those that are gone from `remaining`, how many the request itself takes, if nothing else refuses it. */
+  taken?: number;
   /** Until more is given again. */
   resetSeconds: number;
 }

@@ -51,7 +51,12 @@ export async function acceptCreates(
   const rate = { name: 'creates_per_minute', limit, windowSeconds: CREATES_WINDOW_SECONDS };
   const over = used + creates - limit;
   if (over <= 0) {
-    told({ ...rate, remaining: -over, resetSeconds: used === 0 ? CREATES_WINDOW_SECONDS : resetSeconds });
+    told({
+      ...rate,
+      remaining: -over,
+      taken: creates,
+      resetSeconds: used === 0 ? CREATES_WINDOW_SECONDS : resetSeconds,
+    });
     return;
   }
   // More at once than in any minute: no wait helps.
@@ -64,6 +69,22 @@ export async function acceptCreates(
     requested: creates,
     ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
   });
+}
+
+type Told = (rate: RateStanding) => void;
+
+/** `admit` is a transaction that accepts creates. When it is refused nothing was taken, and the rate is told again. */
+export async function tellingRate<T>(told: Told | undefined, admit: (told: Told) => Promise<T>): Promise<T> {
+  let last: RateStanding | undefined;
+  try {
+    return await admit((rate) => {
+      last = rate;
+      told?.(rate);
+    });
+  } catch (error) {
+    if (last?.taken !== undefined) told?.({ ...last, remaining: last.remaining + last.taken });
+    throw error;
+  }
 }
 
 const NOTHING: Reserved = { environments: 0, cpus: 0, ram_mb: 0, storage_gb: 0 };

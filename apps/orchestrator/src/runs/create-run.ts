@@ -12,6 +12,7 @@ import type { EnvironmentService } from '../environments/environment-service.ts'
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
+import { tellingRate } from '../quotas/take-quota.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { acceptRun } from './accept-run.ts';
 import { planRun, type RunPlan } from './request.ts';
@@ -54,12 +55,14 @@ export async function createRun(context: CreateContext, request: NewRunRequest):
     const contents = await storeInline(objectStore, runId, plan);
     slot = worker.reserveSlot();
     const heldUntil = performance.now() + worker.leaseMs;
-    const created = await db.transaction(async (tx) => {
-      if (request.idempotent !== undefined && !(await claimKey(tx, request.idempotent, runId))) return undefined;
-      const admitted = await admitRun(context, tx, request, { plan, runId, contents, slot });
-      committing = true;
-      return admitted;
-    });
+    const created = await tellingRate(request.onCreateRate, (onCreateRate) =>
+      db.transaction(async (tx) => {
+        if (request.idempotent !== undefined && !(await claimKey(tx, request.idempotent, runId))) return undefined;
+        const admitted = await admitRun(context, tx, { ...request, onCreateRate }, { plan, runId, contents, slot });
+        committing = true;
+        return admitted;
+      }),
+    );
     if (created === undefined) {
       if (inline) await dropInline(objectStore, runId);
       return undefined;
