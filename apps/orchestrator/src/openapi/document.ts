@@ -3,6 +3,7 @@ import { ErrorEnvelope, SESSION_COOKIE, TENANT_HEADER } from '@fuse/contract';
 import { DEFAULT_BODY_LIMIT_BYTES } from '../http/http-server.ts';
 import type { ListedRoute } from '../http/route-list.ts';
 import { describedOperations } from './descriptions/index.ts';
+import { queryParameterDescription } from './descriptions/query-parameters.ts';
 import { type Content, type Operation, tags } from './operation.ts';
 import { type JsonSchema, Schemas } from './schemas.ts';
 
@@ -13,6 +14,7 @@ export interface OpenApiDocument {
   paths: Record<string, Record<string, DocumentedOperation>>;
   components: Record<string, unknown> & { schemas: Record<string, JsonSchema> };
   security: Record<string, string[]>[];
+  servers: { url: string }[];
 }
 
 export interface DocumentedOperation {
@@ -58,6 +60,7 @@ export function buildDocument(routes: readonly ListedRoute[]): OpenApiDocument {
   return {
     openapi: '3.1.0',
     info: { title: 'Fuse', version: '1', description: DESCRIPTION },
+    servers: [{ url: '/' }],
     tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
     paths,
     components: {
@@ -173,7 +176,16 @@ function parametersOf({ route, ofActions, described }: Group, schemas: Schemas):
       }),
     ),
     ...action,
-    ...query.map(({ name, required, schema: one }): Parameter => ({ name, in: 'query', required, schema: given(one) })),
+    ...query.map(({ name, required, schema: one }): Parameter => {
+      const description = queryParameterDescription(keyOf(route), name);
+      return {
+        name,
+        in: 'query',
+        required,
+        ...(description === undefined ? {} : { description }),
+        schema: given(one),
+      };
+    }),
     ...Object.entries(described.headers ?? {}).map(
       ([name, description]): Parameter => ({
         name,
@@ -190,6 +202,7 @@ const actionOf = (actions: NonNullable<Operation['actions']>): Parameter => ({
   name: 'action',
   in: 'query',
   required: true,
+  description: 'What is done with it.',
   schema: { type: 'string', enum: Object.keys(actions) },
 });
 

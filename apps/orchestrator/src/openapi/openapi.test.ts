@@ -37,6 +37,16 @@ describe('the OpenAPI document', () => {
       }
   });
 
+  it('says what every query parameter means, and is of the server that it came from', () => {
+    for (const [path, methods] of Object.entries(document.paths))
+      for (const { parameters = [], summary } of Object.values(methods)) {
+        expect(summary).not.toContain('`');
+        for (const { name, in: place, description } of parameters)
+          if (place !== 'path') expect(description, `${path} ${name}`).toMatch(/\.$/);
+      }
+    expect(document.servers).toEqual([{ url: '/' }]);
+  });
+
   it('is a page of its own too, open to all, with every operation and nothing from elsewhere', async () => {
     const response = await fetch(`${test.orchestrator.url}/docs`);
     const html = await response.text();

@@ -53,7 +53,7 @@ function renderOperation(method: string, path: string, operation: DocumentedOper
       : `<p>Body${requestBody.required ? '' : ' (may be left out)'}${limit === undefined ? '' : `, at most ${limit} bytes`}. ${escaped(requestBody.description ?? '')}</p>${renderContent(requestBody.content)}`,
     ...Object.entries(responses).map(([status, response]) => renderResponse(status, response as Response)), // as document.ts makes them
   ];
-  return `<details><summary><code><b>${method.toUpperCase()}</b>${escaped(path)}</code> ${escaped(summary)}</summary>${parts.join('')}</details>`;
+  return `<details><summary><code><b>${method.toUpperCase()}</b>${escaped(path)}</code> ${inline(summary)}</summary>${parts.join('')}</details>`;
 }
 
 const scopeText = (scopes: readonly string[] | Record<string, readonly string[]>): string =>
@@ -70,7 +70,7 @@ interface Response {
 }
 
 const renderParameter = ({ name, in: place, required, description = '', schema }: Parameter): string =>
-  `<tr><td><code>${escaped(name)}</code><td>${place}${required ? ', required' : ''}<td>${escaped(describe(schema))} ${escaped(description)}`;
+  `<tr><td><code>${escaped(name)}</code><td>${place}${required ? ', required' : ''}<td>${escaped(describe(schema))} ${inline(description)}`;
 
 function renderResponse(status: string, { description, content = {} }: Response): string {
   if (status === 'default') return '';

@@ -47,7 +47,7 @@ export const administrationOperations: Operations = {
   'GET /v1/usage/history': { tag: 'tenants', summary: 'What it used, by the hour', answers: { 200: UsageHistory } },
   'GET /v1/audit': {
     tag: 'audit',
-    summary: 'Mutating calls, newest first; with `format=ndjson` all that match, oldest first',
+    summary: 'Mutating calls, newest first; as JSON lines all that match, oldest first',
     answers: { 200: z.union([ListAudit, AuditEntry]) },
     description: 'With `format=ndjson` the answer is `application/x-ndjson`, an AuditEntry a line.',
   },

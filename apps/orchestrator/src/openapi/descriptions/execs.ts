@@ -24,7 +24,7 @@ export const execOperations: Operations = {
   [`GET ${EXECS}`]: { tag: 'exec', summary: 'Its commands, newest first', answers: { 200: ListExecs } },
   [`GET ${EXECS}/:exec_id`]: {
     tag: 'exec',
-    summary: 'One command; with `wait_ms` once it has ended',
+    summary: 'One command; if so asked once it has ended',
     answers: { 200: Exec },
   },
   [`GET ${EXECS}/:exec_id/result`]: {

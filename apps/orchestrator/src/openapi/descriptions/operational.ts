@@ -11,7 +11,7 @@ export const operationalOperations: Operations = {
   },
   'GET /ready': {
     tag: 'operations',
-    summary: 'It can serve: each check is `ok`, or what is wrong',
+    summary: 'It can serve: each check is ok, or what is wrong',
     answers: { 200: Readiness, 503: Readiness },
   },
   'GET /metrics': { tag: 'operations', summary: 'Prometheus metrics', answers: { 200: { type: 'text/plain' } } },
