@@ -222,33 +222,35 @@ describe.each(engines)('what is due on %s', (engine) => {
     expect(await scene.state(uid)).toBe('destroyed');
   });
 
-  it.runIf(engine === 'postgres')('waits for a renewal that is being written', async () => {
-    const { uid, environments } = await started({});
-    await age(uid, 'expires_at');
-    let commit = () => {};
-    const held = new Promise<void>((resolve) => {
-      commit = resolve;
+  // It takes several connections.
+  if (engine === 'postgres')
+    it('waits for a renewal that is being written', async () => {
+      const { uid, environments } = await started({});
+      await age(uid, 'expires_at');
+      let commit = () => {};
+      const held = new Promise<void>((resolve) => {
+        commit = resolve;
+      });
+      let hasLocked = () => {};
+      const locked = new Promise<void>((resolve) => {
+        hasLocked = resolve;
+      });
+      const renewal = scene.db.transaction(async (tx) => {
+        await tx
+          .updateTable('environments')
+          .set({ expires_at: inMs(60_000) })
+          .where('uid', '=', uid)
+          .execute();
+        hasLocked();
+        await held;
+      });
+      await locked;
+      expect(await due()).toEqual([uid]);
+      const ending = environments.endIfDue(uid);
+      await sleep(100);
+      commit();
+      await Promise.all([renewal, ending]);
+      expect(await scene.state(uid)).toBe('running');
+      await environments.destroy(uid);
     });
-    let hasLocked = () => {};
-    const locked = new Promise<void>((resolve) => {
-      hasLocked = resolve;
-    });
-    const renewal = scene.db.transaction(async (tx) => {
-      await tx
-        .updateTable('environments')
-        .set({ expires_at: inMs(60_000) })
-        .where('uid', '=', uid)
-        .execute();
-      hasLocked();
-      await held;
-    });
-    await locked;
-    expect(await due()).toEqual([uid]);
-    const ending = environments.endIfDue(uid);
-    await sleep(100);
-    commit();
-    await Promise.all([renewal, ending]);
-    expect(await scene.state(uid)).toBe('running');
-    await environments.destroy(uid);
-  });
 });

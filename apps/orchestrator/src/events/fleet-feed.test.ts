@@ -97,31 +97,33 @@ describe.each(engines)('the feed of all events on %s', (engine) => {
     expect(await stalls).toEqual(all);
   });
 
-  it.runIf(engine === 'postgres')('waits for what was begun earlier and commits later', async () => {
-    const here = await lastInOrder(db.query);
-    const seen = follow(here, 3);
-    let goOn = () => {};
-    const held = new Promise<void>((resolve) => {
-      goOn = resolve;
+  // It takes several connections.
+  if (engine === 'postgres')
+    it('waits for what was begun earlier and commits later', async () => {
+      const here = await lastInOrder(db.query);
+      const seen = follow(here, 3);
+      let goOn = () => {};
+      const held = new Promise<void>((resolve) => {
+        goOn = resolve;
+      });
+      let hasWritten = () => {};
+      const written = new Promise<void>((resolve) => {
+        hasWritten = resolve;
+      });
+      const late = test.another().transaction(async (tx) => {
+        await write(tx, 1);
+        hasWritten();
+        await held;
+      });
+      await written;
+      await record(2);
+      await record(3);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(await lastInOrder(db.query)).toEqual(here);
+      goOn();
+      await late;
+      expect(numbers(await seen)).toEqual([1, 2, 3]);
     });
-    let hasWritten = () => {};
-    const written = new Promise<void>((resolve) => {
-      hasWritten = resolve;
-    });
-    const late = test.another().transaction(async (tx) => {
-      await write(tx, 1);
-      hasWritten();
-      await held;
-    });
-    await written;
-    await record(2);
-    await record(3);
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    expect(await lastInOrder(db.query)).toEqual(here);
-    goOn();
-    await late;
-    expect(numbers(await seen)).toEqual([1, 2, 3]);
-  });
 
   it('knows whether it can go on from a position', async () => {
     const last = await lastInOrder(db.query);

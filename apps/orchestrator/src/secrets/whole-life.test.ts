@@ -133,17 +133,21 @@ describe.each(engines)('what is secret, on %s,', (engine) => {
     expectNothingIn(lines.join('\n'), 'the log', credentials());
   });
 
-  it.runIf(engine === 'postgres')('is nowhere in the database', async () => {
-    if (db === undefined) throw new Error('no database');
-    const { rows: tables } = await sql<{ name: string }>`
+  // PGlite's files are looked into by the test on a real VM.
+  if (engine === 'postgres')
+    it('is nowhere in the database', async () => {
+      if (db === undefined) throw new Error('no database');
+      const { rows: tables } = await sql<{ name: string }>`
       select tablename as name from pg_tables where schemaname = 'public'`.execute(db.query);
-    expect(tables.length).toBeGreaterThan(15);
-    const dump: string[] = [];
-    for (const { name } of tables) {
-      const { rows } = await sql<{ text: string }>`select t::text as text from ${sql.table(name)} t`.execute(db.query);
-      dump.push(...rows.map(({ text }) => `${name} ${text}`));
-    }
-    expect(dump.join('\n')).toContain('https://gateway.example');
-    expectNothingIn(dump.join('\n'), 'the database', credentials());
-  });
+      expect(tables.length).toBeGreaterThan(15);
+      const dump: string[] = [];
+      for (const { name } of tables) {
+        const { rows } = await sql<{ text: string }>`select t::text as text from ${sql.table(name)} t`.execute(
+          db.query,
+        );
+        dump.push(...rows.map(({ text }) => `${name} ${text}`));
+      }
+      expect(dump.join('\n')).toContain('https://gateway.example');
+      expectNothingIn(dump.join('\n'), 'the database', credentials());
+    });
 });
