@@ -9,6 +9,7 @@ import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { findAnswer } from '../idempotency/idempotency-store.ts';
 import { makeOnce } from '../idempotency/make-once.ts';
 import { outputBytesLeft, requireOutputBytes } from '../quotas/take-quota.ts';
+import { requireEnabled } from '../tenants/tenant-store.ts';
 import { deleteFile, findFile, insertFile, toUploadedFile } from './file-store.ts';
 
 export const DEFAULT_MAX_FILE_BYTES = 10 * 1024 ** 3;
@@ -45,7 +46,7 @@ export class FileService {
   }
 
   /**
-   * 413 when it is longer than any may be, 429 when its tenant has no room for it. Under a key that was used already the bytes are taken in to learn their sum, unless
+   * 403 when its tenant is disabled, 413 when it is longer than any may be, 429 when its tenant has no room for it. Under a key that was used already the bytes are taken in to learn their sum, unless
    * the client says it, and then dropped.
    */
   async upload(upload: Upload): Promise<{ answer: UploadedFile; replayed: boolean }> {
@@ -54,6 +55,7 @@ export class FileService {
     const declared = expected === undefined ? undefined : upload.idempotent(expected.sha256);
     const earlier = declared === undefined ? undefined : await findAnswer(db.query, declared);
     if (earlier !== undefined) return { answer: earlier.response as UploadedFile, replayed: true }; // recorded below
+    await requireEnabled(db.query, tenantId);
     const id = newId('file');
     const objectKey = `files/${id}`;
     const left = (await outputBytesLeft(db.query, tenantId)) ?? maxFileBytes;

@@ -120,6 +120,14 @@ describe.each(engines)('uploads on %s', (engine) => {
     await until(stored, (count) => count === before);
   });
 
+  it('are refused to a tenant that is disabled, whoever sends them', async () => {
+    await system.call('POST', '/v1/tenants', { id: 'disabled' });
+    await system.call('PATCH', '/v1/tenants/disabled', { disabled: true });
+    const answer = await upload(Buffer.from('x'), { 'fuse-tenant': 'disabled' });
+    expect(answer).toMatchObject({ status: 403, body: { error: { code: 'forbidden' } } });
+    await system.call('DELETE', '/v1/tenants/disabled');
+  });
+
   it('can be deleted', async () => {
     const { id } = (await upload(Buffer.from('x'))).body;
     const before = await stored();

@@ -3,6 +3,7 @@ import type { Run } from '@fuse/contract';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openDatabase } from '../db/open.ts';
 import { quiet } from '../db/test-database.ts';
+import { tenantWith } from '../quotas/quota-testing.ts';
 import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
 import { runToEnd, untilEmpty } from './run-testing.ts';
 
@@ -101,6 +102,19 @@ describe('outputs of a run', () => {
       url('d.txt').replace(/signature=/, 'signature=00&signature='),
     ];
     for (const each of tampered.slice(0, 6)) expect((await fetch(each)).status, each).toBe(403);
+  });
+
+  it('are no more when their tenant is disabled, nor when it is gone', async () => {
+    const { id, call } = await tenantWith(system.call, {});
+    const { outputs } = await runToEnd(call, { shell: 'echo mine > m.txt', outputs: ['m.txt'] });
+    const status = async () => (await fetch(outputs[0]?.url ?? '')).status;
+    expect(await status()).toBe(200);
+    await system.call('PATCH', `/v1/tenants/${id}`, { disabled: true });
+    expect(await status()).toBe(403);
+    await system.call('PATCH', `/v1/tenants/${id}`, { disabled: false });
+    expect(await status()).toBe(200);
+    expect((await system.call('DELETE', `/v1/tenants/${id}`)).status).toBe(204);
+    expect([403, 404]).toContain(await status());
   });
 
   it('are never handed out damaged', async () => {

@@ -155,7 +155,7 @@ export function registerRunRoutes(app: App, { runs, events, urls }: RunRoutes): 
       const { expires, signature = '' } = request.query;
       const download = { runId: id, position: Number(position), expiresUnixSeconds: Number(expires) };
       checkDownload(urls.signingKey, download, signature, urls.clock.now());
-      const output = await runs.output(id, { position: download.position });
+      const output = await runs.signedOutput(id, download.position);
       if (output === undefined) throw new AppError('not_found', 'this output is no longer kept');
       return sendOutput(urls.objectStore, output, request, reply);
     },

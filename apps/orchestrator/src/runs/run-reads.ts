@@ -49,6 +49,10 @@ export function findOutput(
   ).executeTakeFirst();
 }
 
+export async function tenantOfRun(query: Queryable, runId: string): Promise<string | undefined> {
+  return (await query.selectFrom('runs').select('tenant_id').where('id', '=', runId).executeTakeFirst())?.tenant_id;
+}
+
 export interface RunFilter {
   tenantId: string;
   state?: string | undefined;

@@ -9,6 +9,7 @@ import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { findAnswer } from '../idempotency/idempotency-store.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
 import type { Sealer } from '../secrets/sealer.ts';
+import { requireEnabled } from '../tenants/tenant-store.ts';
 import { awaitRun } from './await-run.ts';
 import { cancelRun, runNotFound } from './cancel-run.ts';
 import { createRun } from './create-run.ts';
@@ -21,6 +22,7 @@ import {
   type RunFilter,
   type RunOutputRow,
   type RunRecord,
+  tenantOfRun,
 } from './run-reads.ts';
 import { type SignOutput, toRun } from './run-view.ts';
 import type { RunWorker } from './run-worker.ts';
@@ -111,9 +113,18 @@ export class RunService {
     return outputsOf(this.#context.db.query, [runId]);
   }
 
-  /** Undefined: no such output. Without a tenant: the caller has proved its right by a signature. */
+  /** Undefined: no such output. */
   output(runId: string, which: { path: string } | { position: number }): Promise<RunOutputRow | undefined> {
     return findOutput(this.#context.db.query, runId, which);
+  }
+
+  /** Without a tenant: the caller has proved its right by a signature, which says nothing of what became of the tenant. */
+  async signedOutput(runId: string, position: number): Promise<RunOutputRow | undefined> {
+    const { query } = this.#context.db;
+    const tenantId = await tenantOfRun(query, runId);
+    if (tenantId === undefined) return undefined;
+    await requireEnabled(query, tenantId);
+    return findOutput(query, runId, { position });
   }
 
   async #show(record: RunRecord, sign: SignOutput): Promise<Run> {

@@ -25,6 +25,13 @@ export async function requireTenant(tx: Tx, id: string, field: string): Promise<
   if (row === undefined) throw new AppError('not_found', `tenant ${id} not found`, { details: { field } });
 }
 
+/** 403 while it is disabled, and once it is gone. */
+export async function requireEnabled(query: Queryable, id: string): Promise<void> {
+  const row = await tenantById(query, id);
+  if (row === undefined || row.disabled_at !== null)
+    throw new AppError('forbidden', `tenant ${id} is ${row === undefined ? 'gone' : 'disabled'}`);
+}
+
 /** Undefined: there is one of this id already. */
 export function insertTenant(
   tx: Tx,
