@@ -29,6 +29,8 @@ export function canBecome(from: EnvironmentState, to: EnvironmentState): boolean
 }
 
 export const DEFAULT_SHAPE = { cpus: 1, ram_mb: 512, storage_gb: 2 } as const;
+/** What our images boot with and have some of left. */
+export const MIN_RAM_MB = 128;
 export const DEFAULT_IMAGE = 'base';
 export const DEFAULT_MAX_RUNTIME_SECONDS = 7_200;
 /** A hundred years: what a database can add to a time. */
@@ -39,7 +41,12 @@ const count = (max: number) => z.number().int().min(0).max(max);
 /** In the order in which they are checked. */
 export const EnvironmentSpec = z.object({
   cpus: absentIfNull(count(256)),
-  ram_mb: absentIfNull(count(4_194_304)),
+  ram_mb: absentIfNull(
+    count(4_194_304).refine(
+      (value) => value === 0 || value >= MIN_RAM_MB,
+      `must be 0 (the default) or at least ${MIN_RAM_MB}`,
+    ),
+  ),
   storage_gb: absentIfNull(count(65_536)),
   region: absentIfNull(z.string().max(128)),
   arch: absentIfNull(z.string().max(32)),

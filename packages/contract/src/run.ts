@@ -1,5 +1,6 @@
 /** Runs: a one-shot task. Code in, result and outputs out, VM gone. */
 import { z } from 'zod';
+import { MIN_RAM_MB } from './environment.ts';
 import { Argv } from './exec.ts';
 import { absentIfNull, Encoding, EnvVars, GuestPath, Labels, Timestamp } from './primitives.ts';
 
@@ -48,7 +49,7 @@ export const MAX_OUTPUTS = 1_000;
 
 export const RunLimits = z.strictObject({
   cpus: absentIfNull(z.number().int().min(1).max(256)),
-  ram_mb: absentIfNull(z.number().int().min(128).max(4_194_304)),
+  ram_mb: absentIfNull(z.number().int().min(MIN_RAM_MB, `must be at least ${MIN_RAM_MB}`).max(4_194_304)),
   storage_gb: absentIfNull(z.number().int().min(1).max(65_536)),
   timeout_ms: absentIfNull(z.number().int().min(1).max(RUN_MAX_TIMEOUT_MS)),
 });
