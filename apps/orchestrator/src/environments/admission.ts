@@ -43,6 +43,8 @@ export interface Admission {
   /** Instead of a template; the caller holds the snapshot's row. */
   seed?: Seed;
   runId?: string;
+  /** Not before any run that waits and fits: it would take the last driver. */
+  afterRuns?: boolean;
   /** The API key that asks for it. */
   keyId?: string | undefined;
   /** Chosen by the caller who must know it before. */
@@ -68,7 +70,7 @@ export async function admit(
   fleet?: readonly SchedulableHost[],
 ): Promise<Admitted> {
   const over = await overReservation(tx, admission.tenantId, reservationOf(admission));
-  const hosts = fleet ?? (await fleetForNewcomers(context, tx));
+  const hosts = fleet ?? (await fleetForNewcomers(context, tx, admission));
   const placement = schedule(wantedBy(admission), hosts, context.placementPolicy);
   await requireFreeTask(context, tx, admission);
   if (over === 'disabled') return { kind: 'no_room', message: `tenant ${admission.tenantId} is disabled`, hosts: [] };

@@ -50,6 +50,10 @@ export function effectiveSpec(spec: EnvironmentSpec): EffectiveSpec {
 export const knownArch = (arch: string): string | undefined =>
   Object.hasOwn(ARCHITECTURES, arch.toLowerCase()) ? ARCHITECTURES[arch.toLowerCase()] : undefined;
 
+/** What is known as this one, in lower case. */
+export const spellingsOf = (arch: string): string[] =>
+  Object.entries(ARCHITECTURES).flatMap(([spelling, known]) => (known === arch ? [spelling] : []));
+
 function normalArch(arch: string): string {
   const known = knownArch(arch);
   if (known === undefined) throw invalidField('spec.arch', 'must be amd64 or arm64');

@@ -155,7 +155,7 @@ describe.each(engines)('environments that wait for room on %s', (engine) => {
     await destroy(other.id);
   });
 
-  it('are not passed by those that come anew', async () => {
+  it('are not passed by those of their tenant that come anew', async () => {
     const first = await occupant(1);
     const { body: big } = await post({ spec: { cpus: 2 }, queue_timeout_seconds: 60, wait: false });
     await using db = engine === 'postgres' ? await openDatabase(system.location, quiet) : undefined;
@@ -173,6 +173,24 @@ describe.each(engines)('environments that wait for room on %s', (engine) => {
       expect(run.state).toBe('queued');
       await system.call('POST', `/v1/runs/${run.id}?action=cancel`);
     }
+    await destroy(first);
+    await untilRunning(big.id);
+    await destroy(big.id);
+  });
+
+  it('hold up nobody else’s while their own tenant’s are in the way', async () => {
+    const first = await occupant(1);
+    const { body: big } = await post({ spec: { cpus: 2 }, queue_timeout_seconds: 60, wait: false });
+    await system.call('POST', '/v1/tenants', { id: 'newcomer' });
+    const init = { headers: { [TENANT_HEADER]: 'newcomer' } };
+    await using db = engine === 'postgres' ? await openDatabase(system.location, quiet) : undefined;
+    if (db !== undefined)
+      await sql`update environments set created_at = now() - interval '11 seconds' where id = ${big.id}`.execute(
+        db.query,
+      );
+    const { status, body: small } = await post({ spec: { cpus: 1 } }, init);
+    expect(status).toBe(201);
+    await system.call('DELETE', `/v1/environments/${small.id}`, undefined, init);
     await destroy(first);
     await untilRunning(big.id);
     await destroy(big.id);

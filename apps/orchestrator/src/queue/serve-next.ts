@@ -4,11 +4,14 @@ import type { Tx } from '../db/db.ts';
 import type { EnvironmentContext } from '../environments/environment-context.ts';
 import type { EnvironmentService } from '../environments/environment-service.ts';
 import { readFleet } from '../environments/queueing/fleet.ts';
+import { readQueue } from '../environments/queueing/read-queue.ts';
+import { standingOf } from '../environments/queueing/standing.ts';
 import { type Taken, takePlace } from '../environments/queueing/take-place.ts';
-import { quotaRooms, readQueue, type Waiting } from '../environments/queueing/waiting.ts';
+import type { Waiting } from '../environments/queueing/waiting.ts';
 import { lockAllLimits } from '../quotas/quota-store.ts';
 import { type AdmittedRun, admitQueued } from '../runs/queue-admission.ts';
-import { type Turn, turns } from '../scheduling/turns.ts';
+import type { SchedulableHost } from '../scheduling/schedule.ts';
+import { type Queue, type Turn, turns } from '../scheduling/turns.ts';
 
 export interface ServeContext {
   context: EnvironmentContext;
@@ -32,20 +35,21 @@ async function tryLockQueue(tx: Tx): Promise<boolean> {
   return rows[0]?.locked === true;
 }
 
-/** `busy`: another process serves the queue just now. Undefined: nobody that waits fits. */
+/** `busy`: another process serves the queue just now, or it changed while it was looked at. Undefined: nobody that waits fits. */
 export function serveNext(serving: ServeContext, holder: RunHolder | undefined): Promise<Served | 'busy' | undefined> {
   const { context } = serving;
   return context.db.transaction(async (tx) => {
     if (!(await tryLockQueue(tx))) return 'busy';
-    const queue = await readQueue(tx, { withRuns: holder !== undefined });
+    const seen = await readFleet(context, tx, false);
+    const queue = await readQueue(tx, { withRuns: holder !== undefined, hosts: seen });
     if (queue.waiting.length === 0) return undefined;
-    await lockAllLimits(
-      tx,
-      queue.waiting.map(({ tenantId }) => tenantId),
-    );
-    const quotas = await quotaRooms(tx, queue.waiting);
+    const next = nextTenants({ ...queue, ...(await standingOf(tx, queue.waiting)) }, seen, context);
+    if (next.size === 0) return undefined;
+    await lockAllLimits(tx, next); // before hosts: so all is looked at again
     const hosts = await readFleet(context, tx, true);
-    for (const turn of turns({ ...queue, quotas }, hosts, context.placementPolicy)) {
+    const standing = await standingOf(tx, queue.waiting);
+    for (const turn of turns({ ...queue, ...standing }, hosts, context.placementPolicy)) {
+      if (!next.has(turn.waiter.tenantId)) return 'busy'; // somebody's change has just made it its turn
       const served = await serve(serving, tx, turn, holder);
       if (served === undefined) continue; // gone from the queue meanwhile
       if (turn.isHead) await noteServed(tx, turn.waiter.tenantId);
@@ -53,6 +57,25 @@ export function serveNext(serving: ServeContext, holder: RunHolder | undefined):
     }
     return undefined;
   });
+}
+
+/** More than one, for those that are gone from the queue meanwhile. */
+const MAX_NEXT_TURNS = 10;
+
+/** Whose turns are next. */
+function nextTenants(
+  queue: Queue<Waiting>,
+  hosts: readonly SchedulableHost[],
+  { placementPolicy }: EnvironmentContext,
+): Set<string> {
+  const next = new Set<string>();
+  let count = 0;
+  for (const { waiter } of turns(queue, hosts, placementPolicy)) {
+    next.add(waiter.tenantId);
+    count += 1;
+    if (count === MAX_NEXT_TURNS) break;
+  }
+  return next;
 }
 
 async function serve(

@@ -64,8 +64,9 @@ export function schedule(
   return { ...rejectionOf(spec, judged), hosts: judgements };
 }
 
-/** Whether it would take it if everybody left. */
-export const wouldTakeWithRoom = (spec: PlacementSpec, host: SchedulableHost): boolean =>
+/** Whether it would take it if everybody left but `staying`. */
+export const wouldTakeWithRoom = (spec: PlacementSpec, host: SchedulableHost, staying?: Capacity): boolean =>
+  (staying === undefined || fits(spec, less(host.capacity, staying))) &&
   obstaclesOf(spec, host).every(({ until }) => until === 'room');
 
 const free = ({ capacity, used }: SchedulableHost): Capacity => less(capacity, used);

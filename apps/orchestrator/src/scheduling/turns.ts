@@ -3,8 +3,13 @@
  *
  * - Within a tenant the oldest is first: its head, which is the oldest that waits for room alone, not for a host that is away. Tenants take turns: of their heads
  *   the one goes first whose tenant's former head was served longest ago. Whoever is not the head comes after all heads.
- * - Who does not fit is passed by who does, until it has waited OVERTAKE_MS: from then on every host that would take it is kept for it and those
- *   before it. So many small ones never keep a big one out (a head that is old is passed by each other tenant once at most), and it holds up nobody that could not stand in its way.
+ * - Who does not fit is passed by who does. A head that has waited OVERTAKE_MS holds every host that would take it: none of its own tenant passes it there, and
+ *   no other tenant's that comes after it, unless its own tenant's would be in its way if all others left. So many small ones never keep a big one out, and it
+ *   holds up nobody that could not stand in its way.
+ * - From other tenants hosts are held in every other minute (HOLD_MS) only, by the clock, whoever comes and goes: in those between, room is used by whoever fits. In every other
+ *   of the minutes of holding they hold in the order of their turns, in the others those before one of them do not, each in turn: one whose room never falls
+ *   together keeps out no other. While it holds first, a head is passed by each other tenant once at most. So among ever so many small ones that end within a
+ *   minute a big one is served in OVERTAKE_MS + 5 × HOLD_MS, and 4 × HOLD_MS more for each other tenant that has waited as long.
  * - Who is over its tenant's quota holds up nobody else; once it has waited so long, nobody of its own tenant passes it either.
  * - Who comes anew gets what is left when all that wait have had theirs.
  */
@@ -12,6 +17,7 @@ import type { Placed, PlacementSpec } from './placement.ts';
 import { type Capacity, type PlacementPolicy, type SchedulableHost, schedule, wouldTakeWithRoom } from './schedule.ts';
 
 export const OVERTAKE_MS = 10_000;
+export const HOLD_MS = 60_000;
 
 export interface Waiter {
   id: string;
@@ -30,6 +36,10 @@ export interface Queue<W extends Waiter = Waiter> {
   /** When a tenant's head was last served, in any unit; absent: never. */
   servedAt: ReadonlyMap<string, number>;
   quotas: ReadonlyMap<string, QuotaRoom>;
+  /** What a tenant's environments have, by host; absent: nothing. */
+  own: ReadonlyMap<string, ReadonlyMap<string, Capacity>>;
+  /** Of a clock that all processes share. */
+  atMs: number;
 }
 
 interface Place<W extends Waiter> {
@@ -65,6 +75,19 @@ function headFirst<W extends Waiter>(mine: readonly W[], hosts: readonly Schedul
 const oldestFirst = (a: Waiter, b: Waiter): number =>
   a.waitedMs === b.waitedMs ? (a.id < b.id ? -1 : 1) : b.waitedMs - a.waitedMs;
 
+/** From which head on they hold hosts from other tenants now; undefined: nobody does. */
+function firstToHold<W extends Waiter>({ atMs, quotas }: Queue<W>, order: readonly Place<W>[]): W | undefined {
+  const minute = Math.floor(atMs / HOLD_MS);
+  if (minute % 2 === 1) return undefined;
+  const holders = order
+    .filter(({ waiter, isHead }) => isHead && waiter.waitedMs >= OVERTAKE_MS)
+    .map(({ waiter }) => waiter)
+    .filter(({ spec, tenantId }) => !isOverQuota(spec, quotas.get(tenantId)));
+  if (minute % 4 === 0) return holders[0];
+  // By tenant, so that it stays the same one while others are served.
+  return holders.sort((a, b) => (a.tenantId < b.tenantId ? -1 : 1))[Math.floor(minute / 4) % holders.length];
+}
+
 export interface Turn<W extends Waiter> {
   waiter: W;
   placement: Placed;
@@ -74,45 +97,68 @@ export interface Turn<W extends Waiter> {
   hosts: readonly SchedulableHost[];
 }
 
+/** The hosts as they are for one of this tenant. */
+type View = (tenantId: string) => SchedulableHost[];
+
 /** Each that gets room, in turn, as if those before it had taken theirs; returns the hosts with all that promised away. */
 export function* turns<W extends Waiter>(
   queue: Queue<W>,
   hosts: readonly SchedulableHost[],
   policy: PlacementPolicy,
-): Generator<Turn<W>, SchedulableHost[]> {
+): Generator<Turn<W>, View> {
   const fleet = hosts.map((host) => ({ ...host }));
   const quotas = new Map([...queue.quotas].map(([tenant, room]) => [tenant, { ...room }]));
   /** Room only becomes less on the way: who is alike fares alike. */
   const unplaceable = new Set<string>();
-  const held = new Set<string>();
-  for (const { waiter, isHead } of inTurn(queue, fleet)) {
+  const overQuota = new Set<string>();
+  /** By a tenant's head, from its own. */
+  const kept = new Map<string, Set<string>>();
+  const view: View = (tenantId) =>
+    kept.has(tenantId)
+      ? fleet.map((host) => (kept.get(tenantId)?.has(host.id) ? { ...host, promised: 'all' } : host))
+      : fleet;
+  const order = inTurn(queue, fleet);
+  const first = firstToHold(queue, order);
+  let isHolding = false;
+  for (const { waiter, isHead } of order) {
     const { spec, tenantId } = waiter;
-    if (held.has(tenantId)) continue;
+    isHolding ||= waiter === first;
+    if (overQuota.has(tenantId)) continue;
     const isOld = waiter.waitedMs >= OVERTAKE_MS;
     if (isOverQuota(spec, quotas.get(tenantId))) {
-      if (isOld) held.add(tenantId);
+      if (isOld) overQuota.add(tenantId);
       continue;
     }
     const alike = JSON.stringify(spec);
-    const placement = unplaceable.has(alike) ? undefined : schedule(spec, fleet, policy);
+    const mine = view(tenantId);
+    const placement = unplaceable.has(alike) ? undefined : schedule(spec, mine, policy);
     if (placement?.kind === 'placed') {
-      yield { waiter, placement, isHead, hosts: fleet };
+      yield { waiter, placement, isHead, hosts: mine };
       promise(spec, fleet, placement.hostId);
       take(spec, quotas.get(tenantId));
       continue;
     }
-    unplaceable.add(alike);
-    if (isOld) for (const host of fleet) if (wouldTakeWithRoom(spec, host)) host.promised = 'all';
+    if (mine === fleet) unplaceable.add(alike);
+    if (!isOld || !isHead) continue;
+    kept.set(tenantId, new Set(fleet.filter((host) => wouldTakeWithRoom(spec, host)).map(({ id }) => id)));
+    const own = queue.own.get(tenantId);
+    if (isHolding)
+      for (const host of fleet) if (wouldTakeWithRoom(spec, host, own?.get(host.id))) host.promised = 'all';
   }
-  return fleet;
+  return view;
 }
 
-/** What is left for those that come anew. */
-export function leftOver(queue: Queue, hosts: readonly SchedulableHost[], policy: PlacementPolicy): SchedulableHost[] {
+/** What is left for those of this tenant that come anew. */
+export function leftOver(
+  queue: Queue,
+  hosts: readonly SchedulableHost[],
+  policy: PlacementPolicy,
+  tenantId: string,
+): SchedulableHost[] {
   const walk = turns(queue, hosts, policy);
   for (;;) {
     const { done, value } = walk.next();
-    if (done === true) return value;
+    if (done === true) return value(tenantId);
   }
 }
 

@@ -2,10 +2,12 @@
 import type { Queryable, Tx } from '../../db/db.ts';
 import { hostsForPlacement, toSchedulable } from '../../hosts/host-store.ts';
 import type { SchedulableHost } from '../../scheduling/schedule.ts';
-import { leftOver } from '../../scheduling/turns.ts';
+import { leftOver, turns } from '../../scheduling/turns.ts';
 import type { EnvironmentContext } from '../environment-context.ts';
 import { usedByHost } from '../environment-store.ts';
-import { anyWaiting, quotaRooms, readQueue } from './waiting.ts';
+import { readQueue } from './read-queue.ts';
+import { standingOf } from './standing.ts';
+import { anyWaiting } from './waiting.ts';
 
 type FleetContext = Pick<EnvironmentContext, 'hostStaleMs' | 'placementPolicy'>;
 
@@ -16,11 +18,18 @@ export async function readFleet(context: FleetContext, db: Queryable, lock: bool
   return hosts.map((host) => toSchedulable(host, used.get(host.id)));
 }
 
-/** Locked, for whoever comes anew: what those that wait already could take is promised to them. */
-export async function fleetForNewcomers(context: FleetContext, tx: Tx): Promise<SchedulableHost[]> {
+/** Locked, for whoever of this tenant comes anew: what those that wait already could take is promised to them. `afterRuns`: all of it, if that is a run. */
+export async function fleetForNewcomers(
+  context: FleetContext,
+  tx: Tx,
+  { tenantId, afterRuns = false }: { tenantId: string; afterRuns?: boolean },
+): Promise<SchedulableHost[]> {
   const hosts = await readFleet(context, tx, true);
   if (!(await anyWaiting(tx))) return hosts;
-  const queue = await readQueue(tx, { withRuns: true });
-  const quotas = await quotaRooms(tx, queue.waiting);
-  return leftOver({ ...queue, quotas }, hosts, context.placementPolicy);
+  const waits = await readQueue(tx, { withRuns: true, hosts });
+  const queue = { ...waits, ...(await standingOf(tx, waits.waiting)) };
+  if (afterRuns)
+    for (const { waiter } of turns(queue, hosts, context.placementPolicy))
+      if (waiter.kind === 'run') return hosts.map((host) => ({ ...host, promised: 'all' }));
+  return leftOver(queue, hosts, context.placementPolicy, tenantId);
 }
