@@ -119,7 +119,7 @@ const hashOf = (token: string): Buffer => createHash('sha256').update(token).dig
 
 const refused = () =>
   new AppError('unauthorized', 'this token lets no host join', {
-    hint: 'It may have expired or been used up: make another one.',
+    hint: 'A join token may have expired or been used up; the token of a host that joined before is refused when that host was removed. Either way: make another join token.',
   });
 
 function usable(db: Queryable, hash: Buffer) {
