@@ -394,7 +394,15 @@ describe('whom commands talk to', () => {
     const scoped = { code: 'unauthorized', message: 'no', details: { scope: 'hosts:read' } };
     expect((await fuse(acting, refused(403, scoped), {})).code).toBe(0);
     const details = { state: 'failed', error: 'host lost', ended_at: AT };
+    const refusedSnapshot = {
+      status: 404,
+      body: { error: { code: 'not_found', message: 'snapshot mine not found' } },
+    };
     const gone = { status: 404, body: { error: { code: 'not_found', message: 'vm x not found', details } } };
+    const snapshots = { 'DELETE /v1/snapshots/mine': refusedSnapshot };
+    expect((await fuse(args('snapshot delete mine --yes'), snapshots)).stderr).toMatch(
+      /^not found: snapshot mine not found\nhint: .*fuse snapshot list --name/,
+    );
     expect((await fuse(args('env get x'), { 'GET /v1/environments/x': gone })).stderr).toBe(
       `not found: vm x not found\nhint: it failed at ${AT}: host lost\n`,
     );
