@@ -38,11 +38,17 @@ export async function acceptAdmission<A extends Pick<Admission, 'tenantId' | 'sp
     : { ...admission, spec: { ...spec, max_runtime_seconds: runSeconds } };
 }
 
-/** Of one that is to last so long from now on: its age counts too. Before its row is locked. */
+/** Of one that is to last so long from now on: its age counts too, which begins with its place. Before its row is locked. */
 export async function acceptRenewal(tx: Tx, uid: string, seconds: number): Promise<void> {
   const row = await tx
     .selectFrom('environments')
-    .select(['tenant_id', sql<number>`ceil(extract(epoch from now() - created_at))::int`.as('age_seconds')])
+    .select([
+      'tenant_id',
+      sql<number>`case when queue_deadline is not null then 0
+        else greatest(0, ceil(extract(epoch from now() - coalesce((placement ->> 'at')::timestamptz, created_at))))::int end`.as(
+        'age_seconds',
+      ),
+    ])
     .where('uid', '=', uid)
     .executeTakeFirst();
   if (row !== undefined) await requireRunSeconds(tx, row.tenant_id, row.age_seconds + seconds);

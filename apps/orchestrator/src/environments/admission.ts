@@ -215,8 +215,9 @@ export function whyOf(hosts: readonly Judgement[]): { hosts?: string } {
   return { hosts: `${told.join('; ')}${more === 0 ? '' : `; and ${more} more`}` };
 }
 
-export function rejectionError(rejection: Rejection | OverQuota): AppError {
-  if (rejection.kind === 'over_quota') return quotaExceeded(rejection.excess);
+/** `mayWait`: what was asked for can be asked for with a queue timeout. */
+export function rejectionError(rejection: Rejection | OverQuota, options?: { mayWait: boolean }): AppError {
+  if (rejection.kind === 'over_quota') return quotaExceeded(rejection.excess, options);
   if (rejection.kind === 'no_such_host')
     return new AppError('not_found', rejection.message, { details: { field: 'spec.host_id' } });
   if (rejection.kind === 'impossible')

@@ -167,7 +167,7 @@ async function admitOrQueue(
         const refused = await service.admit(tx, wanted);
         if (refused.kind === 'admitted') return refused.environment;
         const mayWait = timeoutSeconds > 0 && (refused.kind === 'no_room' || refused.kind === 'over_quota');
-        if (!mayWait) throw rejectionError(refused);
+        if (!mayWait) throw rejectionError(refused, { mayWait: true });
         return enqueue(context, tx, wanted, { refused, timeoutSeconds, isAwaited: wait !== false });
       });
     } catch (error) {

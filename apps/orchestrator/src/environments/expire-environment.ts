@@ -19,6 +19,10 @@ const causes: { due: RawBuilder<boolean>; reason: RawBuilder<string> }[] = [
     reason: sql`'max_runtime_seconds: runtime ' || extract(epoch from now() - created_at)::bigint || ' s exceeded the ceiling'`,
   },
   {
+    due: sql`state = 'provisioning' and queue_deadline is not null and expires_at < now()`,
+    reason: sql`'max_runtime_seconds: its lifetime, as it was renewed, ended while it waited for room'`,
+  },
+  {
     due: sql`state = 'provisioning' and startup is not null and expires_at < now()`,
     reason: sql`'max_runtime_seconds: its startup did not end in ' || extract(epoch from now() - created_at)::bigint || ' s'`,
   },

@@ -210,6 +210,54 @@ describe.each(engines)('environments that wait for room on %s', (engine) => {
     await system.call('DELETE', `/v1/environments/${second.id}`, undefined, init);
   });
 
+  it('say so when it was their tenant’s quota that they waited for in vain', async () => {
+    await system.call('POST', '/v1/tenants', { id: 'full', quotas: { cpus: 1 } });
+    const init = { headers: { [TENANT_HEADER]: 'full' } };
+    const { body: first } = await post({}, init);
+    expect((await post({}, init)).body.error.hint).toMatch(/ Or give a queue timeout /);
+    const late = await post({ queue_timeout_seconds: 1 }, init);
+    expect(late).toMatchObject({ status: 503, body: { error: { details: { reason: 'quota_exceeded' } } } });
+    expect(late.body.error.details.hosts).toBeUndefined();
+    expect(late.body.error.message).toMatch(/quota cpus: the limit is 1, 1 are used/);
+    const fork = await system.call('POST', `/v1/environments/${first.id}?action=fork`, {}, init);
+    expect(fork.status).toBe(429);
+    expect(fork.body.error.hint).not.toMatch(/queue timeout/);
+    await system.call('DELETE', `/v1/environments/${first.id}`, undefined, init);
+  });
+
+  it('keep the lifetime that they were given while they waited, which is no part of their age', async () => {
+    await system.call('POST', '/v1/tenants', { id: 'renewed', quotas: { cpus: 1, max_run_seconds: 100 } });
+    const init = { headers: { [TENANT_HEADER]: 'renewed' } };
+    const { body: first } = await post({}, init);
+    const { body: waiting } = await post({ queue_timeout_seconds: 60, wait: false }, init);
+    await using db = engine === 'postgres' ? await openDatabase(system.location, quiet) : undefined;
+    if (db !== undefined)
+      await sql`update environments set created_at = now() - interval '90 seconds' where id = ${waiting.id}`.execute(
+        db.query,
+      );
+    const renew = (expires_in_seconds: number) =>
+      system.call('PATCH', `/v1/environments/${waiting.id}`, { expires_in_seconds }, init);
+    const renewed = await renew(77);
+    expect(renewed.status).toBe(200);
+    await system.call('DELETE', `/v1/environments/${first.id}`, undefined, init);
+    const { body: running } = await untilRunning(waiting.id, init);
+    expect(running.expires_at).toBe(renewed.body.expires_at);
+    expect((await renew(50)).status).toBe(200);
+    expect((await renew(101)).status).toBe(429);
+    await system.call('DELETE', `/v1/environments/${waiting.id}`, undefined, init);
+  });
+
+  it('end when the lifetime that they were given is over before there is room', async () => {
+    const first = await occupant();
+    const { body: waiting } = await post({ queue_timeout_seconds: 60, wait: false });
+    expect((await system.call('PATCH', `/v1/environments/${waiting.id}`, { expires_in_seconds: 1 })).status).toBe(200);
+    await until(
+      () => get(waiting.id),
+      ({ status }) => status === 404,
+    );
+    await destroy(first);
+  });
+
   it('take turns with other tenants', async () => {
     for (const id of ['many', 'few']) await system.call('POST', '/v1/tenants', { id });
     const as = (tenant: string) => ({ headers: { [TENANT_HEADER]: tenant } });

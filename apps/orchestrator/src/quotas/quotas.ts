@@ -26,25 +26,36 @@ export function excessOf<Name extends QuotaName>(
 }
 
 const hints: Record<QuotaName, string> = {
-  environments: 'Destroy environments that are not needed any more, or give a queue timeout to wait for others to go.',
-  cpus: 'Destroy or pause environments that are not needed now, or give a queue timeout to wait for others to go.',
-  ram_mb: 'Destroy or pause environments that are not needed now, or give a queue timeout to wait for others to go.',
-  storage_gb: 'Destroy environments that are not needed any more, or give a queue timeout to wait for others to go.',
+  environments: 'Destroy environments that are not needed any more.',
+  cpus: 'Destroy or pause environments that are not needed now.',
+  ram_mb: 'Destroy or pause environments that are not needed now.',
+  storage_gb: 'Destroy environments that are not needed any more.',
   creates_per_minute: 'Create fewer environments and runs at once.',
   max_run_seconds: 'Ask for a shorter time.',
   snapshot_bytes: 'Delete snapshots that are not needed any more.',
   output_bytes: 'Delete uploads that are not needed any more, or wait until outputs of runs have expired.',
 };
 
-export function quotaExceeded({ quota, limit, used, requested, retryAfterSeconds }: Excess): AppError {
+/** Of what is reserved. */
+const canWait: readonly QuotaName[] = ['environments', 'cpus', 'ram_mb', 'storage_gb'];
+
+/** `mayWait`: what was asked for can be asked for with a queue timeout. */
+export function quotaExceeded(
+  { quota, limit, used, requested, retryAfterSeconds }: Excess,
+  { mayWait = false }: { mayWait?: boolean } = {},
+): AppError {
+  const waits = mayWait && canWait.includes(quota) && requested <= limit;
   const beyond =
     quota === 'max_run_seconds' ? `${requested} were asked for` : `${used} are used, ${requested} more were asked for`;
   return new AppError('quota_exceeded', `quota ${quota}: the limit is ${limit}, ${beyond}`, {
     details: { quota, limit: String(limit), used: String(used), requested: String(requested) },
-    hint: hints[quota],
+    hint: waits ? `${hints[quota]} Or give a queue timeout to wait for others to go.` : hints[quota],
     ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
   });
 }
+
+/** Whether this is what `quotaExceeded` says. */
+export const saysQuotaExceeded = (message: string): boolean => /^quota \w+: the limit is /.test(message);
 
 /** How a rate stands, for the RateLimit headers. */
 export interface RateStanding {

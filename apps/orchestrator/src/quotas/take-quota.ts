@@ -150,10 +150,14 @@ function throwIfOver(excess: Excess | undefined): void {
   if (excess !== undefined) throw quotaExceeded(excess);
 }
 
-/** For what `overReservation` said of something that cannot wait. */
-export function requireNotOver(over: Excess | 'disabled' | undefined, tenantId: string): void {
+/** For what `overReservation` said of something that does not wait. */
+export function requireNotOver(
+  over: Excess | 'disabled' | undefined,
+  tenantId: string,
+  options?: { mayWait: boolean },
+): void {
   if (over === 'disabled') throw tenantDisabled(tenantId);
-  throwIfOver(over);
+  if (over !== undefined) throw quotaExceeded(over, options);
 }
 
 const tenantDisabled = (tenantId: string): AppError =>

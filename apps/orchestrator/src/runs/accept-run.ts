@@ -30,7 +30,7 @@ export async function acceptRun(
   const runSeconds = isTimeGiven ? askedSeconds : await defaultRunSeconds(tx, tenantId, askedSeconds);
   const reservation = { environments: 1, ...plan.shape };
   await acceptCreates(tx, tenantId, { creates: 1, runSeconds, reservation }, told);
-  if (!mayWait) requireNotOver(await overReservation(tx, tenantId, reservation), tenantId);
+  if (!mayWait) requireNotOver(await overReservation(tx, tenantId, reservation), tenantId, { mayWait: true });
   if (plan.outputs.length > 0) await requireOutputBytes(tx, tenantId, 1);
   return runSeconds === askedSeconds ? plan : { ...plan, timeoutMs: runSeconds * 1_000 };
 }

@@ -1,6 +1,7 @@
 /** A request that waits with its environment: while it does, it holds the row's lease, and whoever serves the queue leaves the start to it. */
 import { AppError } from '@fuse/contract';
 import type { EnvironmentRow } from '../../db/schema.ts';
+import { saysQuotaExceeded } from '../../quotas/quotas.ts';
 import { whyOf } from '../admission.ts';
 import { isGone } from '../environment.ts';
 import type { EnvironmentContext } from '../environment-context.ts';
@@ -80,7 +81,7 @@ function withoutPlace(row: EnvironmentRow | undefined): AppError {
   const hosts =
     row.placement?.hosts.map(({ host_id, reason }) => ({ hostId: host_id, ...(reason && { reason }) })) ?? [];
   return new AppError('unavailable', row.error ?? 'no room', {
-    details: { reason: 'no_room', ...whyOf(hosts) },
+    details: { reason: saysQuotaExceeded(row.placement?.reason ?? '') ? 'quota_exceeded' : 'no_room', ...whyOf(hosts) },
     hint: 'Try again when other environments have gone, or wait longer.',
     retryAfterSeconds: 5,
   });

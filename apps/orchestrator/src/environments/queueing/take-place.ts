@@ -2,7 +2,9 @@
 import { sql } from 'kysely';
 import { channels, inMs, notify, now, type Queryable, type Tx } from '../../db/db.ts';
 import type { EnvironmentRow } from '../../db/schema.ts';
-import type { Placed } from '../../scheduling/placement.ts';
+import { type Excess, quotaExceeded } from '../../quotas/quotas.ts';
+import { overReservation } from '../../quotas/take-quota.ts';
+import type { Placed, Placement } from '../../scheduling/placement.ts';
 import { place } from '../admission.ts';
 import { effectiveSpec } from '../environment.ts';
 import type { EnvironmentContext } from '../environment-context.ts';
@@ -29,6 +31,7 @@ export async function takePlace(
     .where('uid', '=', uid)
     .where('state', '=', 'provisioning')
     .where('queue_deadline', '>', now)
+    .where(sql<boolean>`coalesce(expires_at > now(), true)`)
     .forUpdate()
     .executeTakeFirst();
   if (row === undefined) return undefined;
@@ -39,7 +42,8 @@ export async function takePlace(
       host_id: placement.hostId,
       placement: placementColumn(explanationOf(placement)),
       queue_deadline: null,
-      expires_at: inMs(effectiveSpec(row.spec).max_runtime_seconds * 1_000),
+      // One that was renewed while it waited keeps what it was told.
+      expires_at: sql<Date>`coalesce(expires_at, ${inMs(effectiveSpec(row.spec).max_runtime_seconds * 1_000)})`,
       ...(isAwaited ? {} : { lease_owner: owner }),
       lease_until: inMs(startLeaseMs),
       version: sql<number>`version + 1`,
@@ -75,13 +79,30 @@ async function failOne(context: EnvironmentContext, uid: string): Promise<void> 
   const { db } = context;
   const row = await environmentByUid(db.query, uid);
   if (row === undefined || row.queue_deadline === null) return;
-  const placement = await place(context, db.query, await wantedByRow(db.query, row));
-  // Room that has just come is somebody else's turn; or its tenant's quota was what kept it waiting.
-  const last = placement.kind === 'placed' ? (row.placement?.reason ?? 'others were first') : placement.message;
+  const wanted = await wantedByRow(db.query, row);
+  const placement = await place(context, db.query, wanted);
+  const { cpus, ram_mb, storage_gb } = wanted;
+  const over = await db.transaction((tx) =>
+    overReservation(tx, row.tenant_id, { environments: 1, cpus, ram_mb, storage_gb }),
+  );
+  const { hosts, message: last } = obstacleOf(row.tenant_id, over, placement);
   const waitedSeconds = Math.round((row.queue_deadline.getTime() - row.created_at.getTime()) / 1_000);
   const error = `no room within queue_timeout_seconds (${waitedSeconds} s): ${last}`;
-  const explained = { hosts: placement.hosts, message: last };
+  const explained = { hosts, message: last };
   await db.transaction((tx) =>
     transition(tx, row, 'failed', { error, columns: { placement: placementColumn(explained) } }),
   );
+}
+
+/** What kept it waiting at the end: its tenant, whatever hosts have, or the hosts. */
+function obstacleOf(
+  tenantId: string,
+  over: Excess | 'disabled' | undefined,
+  placement: Placement,
+): Pick<Placement, 'hosts'> & { message: string } {
+  if (over === 'disabled') return { hosts: [], message: `tenant ${tenantId} is disabled` };
+  if (over !== undefined) return { hosts: [], message: quotaExceeded(over).message };
+  // Room that has just come is somebody else's turn.
+  if (placement.kind === 'placed') return { hosts: [], message: 'others were first' };
+  return placement;
 }
