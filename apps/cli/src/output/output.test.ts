@@ -120,6 +120,7 @@ describe('snapshots', () => {
     expect(cells({ size_bytes: 3 * 1024 ** 3, stored_bytes: 5, name: 'n', comment: 'c' })).toBe(
       'snap-1|ready|fuse-demo|n|manual|3.0 GiB|5 B|90 s|c',
     );
+    expect(cells({ state: 'error', last_error: 'bad digest', comment: 'c' })).toMatch(/\|error: bad digest$/);
     expect(cells({ state: 'creating' })).toBe('snap-1|creating|fuse-demo||manual|||90 s|');
   });
 
