@@ -18,7 +18,6 @@ import { acceptRun } from './accept-run.ts';
 import { planRun, type RunPlan } from './request.ts';
 import { admissionOf } from './run-admission.ts';
 import { dropInline, hasInline, storedRequest, storeInline } from './run-contents.ts';
-import { anyQueued } from './run-queue.ts';
 import type { RunRecord } from './run-reads.ts';
 import { insertRun } from './run-store.ts';
 import type { RunWorker } from './run-worker.ts';
@@ -135,18 +134,17 @@ async function admitRun(
 
 /** Undefined: it has to wait. Throws what nobody could ever give, and what may not wait. */
 async function reserveRoom(
-  { environments }: CreateContext,
+  { environments, worker }: CreateContext,
   tx: Tx,
   { tenantId }: NewRunRequest,
   { plan, runId, slot }: PreparedRun,
 ): Promise<EnvironmentRow | undefined> {
   const { image, shape, timeoutMs } = plan;
-  const mustWait = !slot || (await anyQueued(tx));
-  if (mustWait) {
+  if (!slot) {
     const placement = await environments.wouldPlace(tx, { ...shape, image });
     if (placement.kind === 'impossible') throw rejectionError(placement);
     if (plan.queueTimeoutMs === 0)
-      throw new AppError('unavailable', 'no room now: other runs are waiting already', {
+      throw new AppError('unavailable', 'no room now: as many runs are driven as can be', {
         details: { reason: 'no_room' },
         hint: 'give it a queue_timeout_ms to wait for room',
         retryAfterSeconds: 5,
@@ -154,9 +152,9 @@ async function reserveRoom(
     return undefined;
   }
   const asking = { id: runId, tenant_id: tenantId, image, ...shape, timeout_ms: timeoutMs };
-  const admission = await environments.admit(tx, admissionOf(asking));
+  const admission = await environments.admit(tx, { ...admissionOf(asking), afterRuns: !worker.hasFreeSlot });
   if (admission.kind === 'admitted') return admission.environment;
   const mayWait = admission.kind === 'no_room' || admission.kind === 'over_quota';
-  if (!mayWait || plan.queueTimeoutMs === 0) throw rejectionError(admission);
+  if (!mayWait || plan.queueTimeoutMs === 0) throw rejectionError(admission, { mayWait: true });
   return undefined;
 }

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openDatabase } from '../db/open.ts';
 import { engines, quiet } from '../db/test-database.ts';
+import { tenantWith } from '../quotas/quota-testing.ts';
 import { callerOf, startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
 import { defaultRunConfig } from './run-config.ts';
 import { create, eventsOf, get, runToEnd, statesIn, untilEmpty, untilEnded, untilState } from './run-testing.ts';
@@ -56,6 +57,18 @@ describe.each(engines)('the queue of runs on %s', (engine) => {
     expect(answer.headers.get('retry-after')).toMatch(/^\d+$/);
     expect((await system.call('GET', '/v1/runs')).body.runs.length).toBe(1);
     await cancel(first.id);
+  });
+
+  it('holds up no other tenant’s run while it waits for its own tenant', async () => {
+    const { id, call } = await tenantWith(system.call, { cpus: 1 });
+    const first = await create(call, { shell: 'sleep 60' });
+    const waiting = await create(call, { cmd: ['true'], queue_timeout_ms: 600_000 });
+    expect(waiting.state).toBe('queued');
+    const atOnce = { cmd: ['true'], queue_timeout_ms: 0 };
+    expect((await runToEnd(system.call, atOnce)).state).toBe('succeeded');
+    expect((await system.call('PATCH', `/v1/tenants/${id}`, { disabled: true })).status).toBe(200);
+    expect((await runToEnd(system.call, atOnce)).state).toBe('succeeded');
+    for (const run of [first, waiting]) await call('POST', `/v1/runs/${run.id}?action=cancel`);
   });
 
   it('refuses at once what no host could ever give', async () => {

@@ -3,13 +3,6 @@ import { sql } from 'kysely';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { RunRow } from '../db/schema.ts';
 
-/** Of any run: a new one does not take a driver's slot before those that wait. */
-export async function anyQueued(query: Queryable): Promise<boolean> {
-  const result = await sql<{ queued: boolean }>`
-    select exists (select from runs where state = 'queued' and queue_deadline > now()) as queued`.execute(query);
-  return result.rows[0]?.queued === true;
-}
-
 /** Undefined when it waits no more, or is being cancelled. */
 export function lockQueued(tx: Tx, runId: string): Promise<RunRow | undefined> {
   return tx

@@ -56,6 +56,11 @@ export class RunWorker implements AsyncDisposable {
     return true;
   }
 
+  /** Beside those that are reserved. */
+  get hasFreeSlot(): boolean {
+    return this.#freeSlots > 0;
+  }
+
   releaseSlot(): void {
     this.#reserved -= 1;
     this.wakeQueue();
