@@ -2,6 +2,7 @@
  * Writes entries of the audit log. Whoever appends while a write is under way is part of the next one: many calls at once cost few commits. An entry that
  * cannot be written is in the process's log instead, and counted; the call is answered all the same, for what it changed is changed.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { AuditEntry } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
 import type { Counter } from 'prom-client';
@@ -12,8 +13,11 @@ export type NewAuditEntry = Omit<AuditEntry, 'id' | 'at'>;
 export interface AuditSink {
   /** Resolves once it is durable. Never rejects. */
   append(entry: NewAuditEntry): Promise<void>;
+  /** An entry is to come, and is appended when this resolves: whoever closes the log waits for it, for a while. */
+  expect(appended: Promise<void>): void;
 }
 
+const EXPECTED_WITHIN_MS = 5_000;
 const MAX_BATCH = 200;
 const MAX_TARGET = 1_024;
 const MAX_ROUTE = 256;
@@ -23,6 +27,7 @@ export class AuditLog implements AuditSink, AsyncDisposable {
   readonly #log: Logger;
   readonly #lost: Counter;
   readonly #queue: { entry: NewAuditEntry; done: () => void }[] = [];
+  readonly #expected = new Set<Promise<void>>();
   #writing: Promise<void> | undefined;
 
   constructor(db: Db, log: Logger, lost: Counter) {
@@ -36,6 +41,11 @@ export class AuditLog implements AuditSink, AsyncDisposable {
       this.#queue.push({ entry, done });
       this.#writing ??= this.#writeAll();
     });
+  }
+
+  expect(appended: Promise<void>): void {
+    this.#expected.add(appended);
+    void appended.finally(() => this.#expected.delete(appended));
   }
 
   async #writeAll(): Promise<void> {
@@ -59,6 +69,10 @@ export class AuditLog implements AuditSink, AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    const stop = new AbortController();
+    const late = delay(EXPECTED_WITHIN_MS, undefined, { signal: stop.signal }).catch(() => {});
+    await Promise.race([Promise.all(this.#expected), late]);
+    stop.abort();
     await this.#writing;
   }
 }

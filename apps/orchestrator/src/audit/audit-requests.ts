@@ -11,6 +11,9 @@ import type { AuditSink, NewAuditEntry } from './audit-log.ts';
 
 const MUTATING: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'DELETE']);
 
+/** A call that nobody waits for any more is expected to end by itself by then. */
+const UNANSWERED_MS = 60_000;
+
 /** What is said in the answer's body and nowhere else. */
 interface Told {
   code?: string;
@@ -20,16 +23,21 @@ interface Told {
 export function installAudit(app: App, audit: AuditSink): void {
   const told = new WeakMap<FastifyRequest, Told>();
   const written = new WeakSet<FastifyRequest>();
-  const write = (request: FastifyRequest, status: number): Promise<void> => {
+  const settle = new WeakMap<FastifyRequest, () => void>();
+  const write = async (request: FastifyRequest, status: number): Promise<void> => {
     written.add(request);
-    return audit.append(entryOf(request, status, told.get(request) ?? {}));
+    await audit.append(entryOf(request, status, told.get(request) ?? {}));
+    settle.get(request)?.();
   };
 
   app.addHook('onRequest', async (request, reply) => {
     if (!isAudited(request)) return;
+    audit.expect(new Promise((resolve) => settle.set(request, resolve)));
     // An answer that a route writes by itself, such as a command's output: begun is known.
     reply.raw.once('close', () => {
-      if (reply.raw.headersSent && !written.has(request)) void write(request, reply.raw.statusCode);
+      if (written.has(request)) return;
+      if (reply.raw.headersSent) void write(request, reply.raw.statusCode);
+      else setTimeout(() => settle.get(request)?.(), UNANSWERED_MS).unref();
     });
   });
   app.addHook('preSerialization', async (request, reply, payload) => {

@@ -2,12 +2,13 @@ import { AppError, type UploadedFile } from '@fuse/contract';
 import { z } from 'zod';
 import { clientSignal } from '../http/closing.ts';
 import type { App } from '../http/http-server.ts';
+import { incomingBody } from '../http/incoming-body.ts';
 import { discardBody, refuseOversized, useRawBodies } from '../http/json-bodies.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { declaredSum } from './declared-sum.ts';
 import { type FileService, isTooLarge } from './file-service.ts';
-import { incomingBytes } from './incoming-bytes.ts';
 
+const STALLED_MS = 60_000;
 /** They are programs and inputs of runs. */
 const config = { scope: ['files', 'runs'] } as const;
 const params = z.object({ id: z.string() });
@@ -25,10 +26,11 @@ export function registerFileRoutes(app: App, files: FileService): void {
       idempotent(''); // a bad header is refused before the bytes come
       const declaredBytes = headers['content-length'] === undefined ? undefined : Number(headers['content-length']);
       if ((declaredBytes ?? 0) > files.maxFileBytes) return refuseOversized(raw, files.maxFileBytes);
+      const body = request.body === undefined ? undefined : incomingBody(request, STALLED_MS);
       try {
         const { answer, replayed } = await files.upload({
           tenantId,
-          body: request.body === undefined ? new Uint8Array() : incomingBytes(raw),
+          body: body ?? new Uint8Array(),
           expected,
           declaredBytes,
           idempotent,
@@ -39,7 +41,9 @@ export function registerFileRoutes(app: App, files: FileService): void {
           await discardBody(raw);
         }
         return reply.code(201).send(answer);
-      } catch (error) {
+      } catch (thrown) {
+        const error = body?.endedBy ?? thrown;
+        body?.destroy();
         if (isTooLarge(error)) return refuseOversized(raw, files.maxFileBytes);
         if (error instanceof AppError) await discardBody(raw); // it may still be sending
         throw error;

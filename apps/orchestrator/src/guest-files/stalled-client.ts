@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 
 /** Long enough for somebody who looks at what came, or for a source that is slow to begin; not for ever: the guest has a file open meanwhile. */
-const STALLED_MS = 600_000;
+export const STALLED_MS = 600_000;
 
 /** The connection ends when nothing goes either way for so long. */
 export function endWhenStalled(request: IncomingMessage): void {

@@ -1,11 +1,14 @@
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { AppError } from '@fuse/contract';
 import { createLogger } from '@fuse/runtime';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { openEventStream } from './event-stream.ts';
 import { type App, createHttpServer } from './http-server.ts';
+import { incomingBody } from './incoming-body.ts';
+import { useRawBodies } from './json-bodies.ts';
 import { createMetrics } from './metrics.ts';
 import { registerOperationalRoutes } from './operational-routes.ts';
 import { masterAlone } from './test-authenticator.ts';
@@ -32,6 +35,7 @@ beforeAll(async () => {
     authenticator: masterAlone(TOKEN),
     log,
     metrics,
+    bodyDeadlineMs: 1_000,
     registerRoutes(app) {
       registerOperationalRoutes(app, {
         version: '1.2.3',
@@ -39,6 +43,10 @@ beforeAll(async () => {
         readinessChecks: { state_store: async () => {}, fleet: async () => Promise.reject(new Error('x'.repeat(300))) },
       });
       app.post('/things', { schema: { body: Thing } }, async (request) => request.body);
+      void app.register(async (scope: App) => {
+        useRawBodies(scope);
+        scope.post('/uploads', (request) => text(incomingBody(request, 200)));
+      });
       app.get('/things/:id', async (request) => ({ id: (request.params as { id: string }).id }));
       app.get('/broken', async () => Promise.reject(new Error('the password is hunter2')));
       app.get('/full', async () =>
@@ -274,6 +282,16 @@ describe('bodies', () => {
       expect(error.message, String(body)).toMatch(message);
       expect(error.details?.field, String(body)).toBe(field);
     }
+  });
+
+  it.each(['/things', '/uploads'])('of %s that do not come are 408, and no error of ours', async (path) => {
+    lines.length = 0;
+    const { hostname, port } = new URL(url);
+    const socket = connect(Number(port), hostname);
+    socket.write(`POST ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Length: 9\r\n\r\n{`);
+    const answer = await text(socket);
+    expect(answer).toMatch(/^HTTP\/1\.1 408 [\s\S]*connection: close[\s\S]*"code":"invalid_argument"/i);
+    expect(lines.join('')).not.toContain('request failed');
   });
 
   it('over the limit are 413, declared or chunked, and the client gets to read that', async () => {

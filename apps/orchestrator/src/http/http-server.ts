@@ -51,6 +51,8 @@ export interface HttpServerOptions {
   audit?: AuditSink | undefined;
   log: Logger;
   metrics: Metrics;
+  /** In which a JSON body has to be there; 15 s unless a test says so. */
+  bodyDeadlineMs?: number;
   /** Adds the routes. */
   registerRoutes(app: App): void;
 }
@@ -89,7 +91,7 @@ export function createHttpServer(options: HttpServerOptions): App {
   installRequestLog(app);
   installMetrics(app, metrics);
   installAllowList(app, allowList);
-  installJsonBodies(app);
+  installJsonBodies(app, options.bodyDeadlineMs);
   installValidation(app);
   installErrors(app);
   installAuthentication(app, authenticator);

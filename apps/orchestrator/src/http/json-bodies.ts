@@ -8,21 +8,22 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { AppError, invalidField } from '@fuse/contract';
 import type { FastifyRequest } from 'fastify';
 import type { App } from './http-server.ts';
+import { bodyTimedOut } from './incoming-body.ts';
 
-export const BODY_DEADLINE_MS = 15_000;
+const BODY_DEADLINE_MS = 15_000;
 /** How long an oversized body is read and dropped so that the client, still sending, gets to read the refusal. */
 const DISCARD_MS = 1_000;
 
 /** As the framework reads one; it refuses what it cannot read before any parser of ours is asked. */
 const READABLE_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(;|$)/;
 
-export function installJsonBodies(app: App): void {
+export function installJsonBodies(app: App, deadlineMs = BODY_DEADLINE_MS): void {
   app.addHook('onRequest', async ({ raw }) => {
     if (!READABLE_TYPE.test(raw.headers['content-type'] ?? '')) delete raw.headers['content-type'];
   });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) =>
-    parseJson(await readBody(payload, request.routeOptions.bodyLimit ?? 0)),
+    parseJson(await readBody(payload, { limitBytes: request.routeOptions.bodyLimit ?? 0, deadlineMs })),
   );
 }
 
@@ -32,19 +33,28 @@ export function useRawBodies(app: App): void {
   app.addContentTypeParser('*', async (_request: FastifyRequest, payload: IncomingMessage) => payload);
 }
 
-async function readBody(payload: IncomingMessage, limitBytes: number): Promise<Buffer> {
+interface BodyBounds {
+  limitBytes: number;
+  deadlineMs: number;
+}
+
+async function readBody(payload: IncomingMessage, bounds: BodyBounds): Promise<Buffer> {
+  const { limitBytes } = bounds;
   const declared = Number(payload.headers['content-length'] ?? 0);
   if (declared > limitBytes) return refuseOversized(payload, limitBytes);
-  const body = await bodyUpTo(payload, limitBytes);
+  const body = await bodyUpTo(payload, bounds);
   return body ?? refuseOversized(payload, limitBytes);
 }
 
 /** Undefined, and paused, when it is longer. By events: a loop over so few chunks takes longer than all else that a short request needs. */
-function bodyUpTo(payload: IncomingMessage, limitBytes: number): Promise<Buffer | undefined> {
+function bodyUpTo(payload: IncomingMessage, { limitBytes, deadlineMs }: BodyBounds): Promise<Buffer | undefined> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
-    const timer = setTimeout(() => payload.destroy(), BODY_DEADLINE_MS);
+    const timer = setTimeout(() => {
+      leave();
+      reject(bodyTimedOut(`not all of it within ${deadlineMs / 1_000} s`));
+    }, deadlineMs);
     const leave = () => {
       clearTimeout(timer);
       payload.off('data', onData).off('end', onEnd).off('error', onCut).off('close', onCut);
