@@ -7,6 +7,8 @@ const never = ['**/node_modules/**', '**/dist/**'];
 export default defineConfig({
   test: {
     globalSetup: ['packages/testing/src/global-setup.ts'],
+    // What is waited for comes in milliseconds, or not at all; a machine that is busy takes its time.
+    expect: { poll: { timeout: 20_000 } },
     projects: [
       {
         extends: true,
