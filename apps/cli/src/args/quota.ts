@@ -11,8 +11,8 @@ const isQuota = (name: string): name is QuotaName => (quotaNames as string[]).in
 /** May be repeated. Bytes also as sizes, such as 20G; `none` takes a limit away. */
 export function gatherQuota(text: string, soFar: GivenQuotas = {}): GivenQuotas {
   const [name = '', value = '', ...more] = text.split('=');
-  if (more.length > 0 || !isQuota(name))
-    throw new InvalidArgumentError(`Write NAME=VALUE; the names are ${quotaNames.join(', ')}.`);
+  if (!isQuota(name)) throw new InvalidArgumentError(`"${name}" is no quota; there are ${quotaNames.join(', ')}.`);
+  if (value === '' || more.length > 0) throw new InvalidArgumentError(`Write ${name}=VALUE, or ${name}=none.`);
   return { ...soFar, [name]: value === 'none' ? null : amountOf(name, value) };
 }
 

@@ -135,6 +135,8 @@ const text: Case[] = [
     { body: tenant },
     /^id +acme$/m,
   ],
+  ['tenants disable acme', 'PATCH /v1/tenants/acme', { disabled: true }, { body: tenant }, /^id +acme$/m],
+  ['tenants enable acme', 'PATCH /v1/tenants/acme', { disabled: false }, { body: tenant }, /^id +acme$/m],
   ['tenants delete acme --yes', 'DELETE /v1/tenants/acme', undefined, 204, '', 'acme deleted\n'],
   [
     'quotas set acme cpus=8 ram_mb=none',
@@ -349,7 +351,8 @@ describe('failures', () => {
     ['env update fuse-a', /^invalid argument: nothing to change\nhint: /],
     ['tenants update acme', /^invalid argument: nothing to change\nhint: /],
     ['quickstart', /needs a terminal\nhint: /],
-    ['quotas set acme cpu=1', /^invalid argument: .*environments, cpus, ram_mb/],
+    ['quotas set acme cpu=1', /^invalid argument: .*"cpu" is no quota; there are environments, cpus, ram_mb/],
+    ['quotas set acme cpus', /cpus=VALUE/],
     ['quotas set acme cpus=1.5', /whole number/],
     ['apikeys create --scope everything', /is none of environments:read/],
     ['usage --from yesterday', /^invalid argument: .*2026-01-31T12:00:00Z/],

@@ -3,6 +3,7 @@ import { addPageOptions, type PageFlags } from '../../args/pages.ts';
 import { addGlobalOptions, type Cli } from '../../cli.ts';
 import { addTenantCreateCommand } from './create.ts';
 import { addTenantDeleteCommand } from './delete.ts';
+import { addTenantDisableCommands } from './disable.ts';
 import { addTenantGetCommand } from './get.ts';
 import { addTenantListCommand, listTenants } from './list.ts';
 import { addTenantUpdateCommand } from './update.ts';
@@ -29,5 +30,6 @@ export function addTenantCommands(parent: Command, cli: Cli): void {
   addTenantCreateCommand(group, cli);
   addTenantGetCommand(group, cli);
   addTenantUpdateCommand(group, cli);
+  addTenantDisableCommands(group, cli);
   addTenantDeleteCommand(group, cli);
 }
