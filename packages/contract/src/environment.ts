@@ -29,8 +29,8 @@ export function canBecome(from: EnvironmentState, to: EnvironmentState): boolean
 }
 
 export const DEFAULT_SHAPE = { cpus: 1, ram_mb: 512, storage_gb: 2 } as const;
-/** What our images boot with and have some of left. */
-export const MIN_RAM_MB = 128;
+/** With half of it the image `base` runs out of memory while it boots. */
+export const MIN_RAM_MB = 256;
 export const DEFAULT_IMAGE = 'base';
 export const DEFAULT_MAX_RUNTIME_SECONDS = 7_200;
 /** A hundred years: what a database can add to a time. */

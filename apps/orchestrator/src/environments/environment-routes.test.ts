@@ -70,8 +70,8 @@ describe('POST /v1/environments refuses', () => {
       message: /^spec\.host_id: host "x" is not registered$/,
     },
     { body: { task_id: 't', spec: { gpus: 1 } }, status: 503, code: 'unavailable', message: /serves gpus$/ },
-    { body: { task_id: 't', spec: { ram_mb: 1 } }, field: 'spec.ram_mb', message: /at least 128$/ },
-    { body: { task_id: 't', spec: { ram_mb: 127 } }, field: 'spec.ram_mb' },
+    { body: { task_id: 't', spec: { ram_mb: 1 } }, field: 'spec.ram_mb', message: /at least 256$/ },
+    { body: { task_id: 't', spec: { ram_mb: 255 } }, field: 'spec.ram_mb' },
     { body: { task_id: 't', spec: { cpus: 200 } }, status: 503, code: 'unavailable', message: /need 200CPU/ },
     { body: { task_id: 't', spec: { region: 'mars' } }, status: 503, code: 'unavailable' },
     {

@@ -479,7 +479,7 @@ describe.each(engines)('snapshots on %s', (engine) => {
       const wrong = [
         [{ image: 'base' }, 'spec.image'],
         [{ cpus: 1 }, 'spec.cpus'],
-        [{ ram_mb: 256 }, 'spec.ram_mb'],
+        [{ ram_mb: 400 }, 'spec.ram_mb'],
         [{ storage_gb: 1 }, 'spec.storage_gb'],
         [{ arch: 'arm64' }, 'spec.arch'],
       ] as const;
