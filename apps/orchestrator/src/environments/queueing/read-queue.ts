@@ -52,12 +52,13 @@ const suitsEnvironment = sql`coalesce(w.spec ->> 'host_id', '') in ('', h.id) an
   and coalesce((select s.arch = h.arch and (s.manifest_key is not null or s.host_id = h.id)
     from snapshots s where s.id = w.seed_snapshot_id), true)`;
 
-/** Of the tenant `t`, those of `table` that wait and that some host takes, the oldest by `id` among alike. */
+/** No `exists`: the planner would join all rows first, where the first few by the index do. Of the tenant `t`, those of `table` that wait and that some host takes, the oldest by `id` among alike. */
 function candidates(table: string, id: string, waits: RawBuilder<unknown>, suits: RawBuilder<unknown>) {
   const oldest = (fits: RawBuilder<unknown>) => sql`(
     select ${sql.ref(`w.${id}`)} from ${sql.table(table)} w
     where ${waits} and w.tenant_id = t.tenant_id
-      and exists (select from hosts_now h where ${fits} and h.images ? w.image and ${suits})
+      and w.cpus <= (select max(case when ${fits === fitsNow}::boolean then free_cpus else cpus end) from hosts_now)
+      and (select true from hosts_now h where ${fits} and h.images ? w.image and ${suits} limit 1)
     order by w.created_at, ${sql.ref(`w.${id}`)} limit (select greatest(${MIN_OF_EACH}, least(${MAX_OF_EACH}, ${MAX_OF_ALL} / greatest(count(*), 1))) from t))`;
   return sql`(${oldest(fitsAtAll)} union ${oldest(fitsNow)})`;
 }
@@ -71,6 +72,8 @@ export async function readQueue(
   { withRuns, hosts }: { withRuns: boolean; hosts: readonly SchedulableHost[] },
 ): Promise<Pick<Queue<Waiting>, 'waiting' | 'servedAt'>> {
   const present = hosts.filter(({ state, reachable }) => state === 'active' && reachable).map(wantedHost);
+  // Compiling the statement takes seconds, running it milliseconds, with 50000 that wait.
+  await sql`select set_config('jit', 'off', true)`.execute(db);
   const { rows } = await sql<WaitingRow>`
     with recursive ${eachTenant('of_runs', 'runs', sql`state = 'queued' and ${withRuns}::boolean`)},
       ${eachTenant('of_environments', 'environments', sql`queue_deadline is not null`)},
@@ -85,16 +88,16 @@ export async function readQueue(
         where a.tenant_id is not null and tenants.disabled_at is null)
     select one.*, t.tenant_id, t.served_at
     from t cross join lateral (
-      (select 'run' as kind, id, image, cpus, ram_mb, storage_gb, null::jsonb as spec, null::jsonb as seed,
+      (select 'run' as kind, runs.id, image, cpus, ram_mb, storage_gb, null::jsonb as spec, null::jsonb as seed,
           (extract(epoch from now() - created_at) * 1000)::float8 as waited_ms
-        from runs where ${withRuns}::boolean and id in ${candidates('runs', 'id', waitingRun, sql`true`)})
+        from ${candidates('runs', 'id', sql`${withRuns}::boolean and ${waitingRun}`, sql`true`)} c (id) join runs on runs.id = c.id)
       union all
-      (select 'environment', uid::text, e.image, e.cpus, e.ram_mb, e.storage_gb, e.spec,
+      (select 'environment', e.uid::text, e.image, e.cpus, e.ram_mb, e.storage_gb, e.spec,
           case when s.id is not null then jsonb_build_object(
             'id', s.id, 'host_id', s.host_id, 'arch', s.arch, 'is_exported', s.manifest_key is not null) end,
           (extract(epoch from now() - e.created_at) * 1000)::float8
-        from environments e left join snapshots s on s.id = e.seed_snapshot_id
-        where e.uid in ${candidates('environments', 'uid', waitingEnvironment, suitsEnvironment)})) one`.execute(db);
+        from ${candidates('environments', 'uid', waitingEnvironment, suitsEnvironment)} c (uid)
+        join environments e on e.uid = c.uid left join snapshots s on s.id = e.seed_snapshot_id)) one`.execute(db);
   const servedAt = new Map<string, number>();
   for (const { tenant_id, served_at } of rows) if (served_at !== null) servedAt.set(tenant_id, served_at);
   const waiting = rows.map((row) => ({
