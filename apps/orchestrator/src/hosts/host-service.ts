@@ -107,9 +107,13 @@ export class HostService {
       if ((await lockHost(tx, id)) === undefined) throw notFound(id);
       const environments = await countOnHost(tx, id);
       if (environments > 0)
-        throw new AppError('conflict', `host ${id} has ${environments} ${environments === 1 ? 'environment' : 'environments'}`, {
-          hint: 'Drain it and destroy or wait for its environments; of one that does not come back, declare it lost first.',
-        });
+        throw new AppError(
+          'conflict',
+          `host ${id} has ${environments} ${environments === 1 ? 'environment' : 'environments'}`,
+          {
+            hint: 'Drain it and destroy or wait for its environments; of one that does not come back, declare it lost first.',
+          },
+        );
       await loseSnapshots(tx, id);
       await deleteHost(tx, id);
     });

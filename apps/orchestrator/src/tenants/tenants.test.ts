@@ -77,7 +77,9 @@ describe.each(engines)('tenants on %s', (engine) => {
     ] as const) {
       const answer = await scene.call(method, path, { id: 'typo', quotas: { cpus: 1, cpu: 1 }, other: 1 });
       expect(answer).toMatchObject({ status: 400, body: { error: { details: { field: 'quotas.cpu' } } } });
-      expect(answer.body.error.message).toMatch(/^quotas\.cpu: is no quota; there are environments, cpus, .*output_bytes/);
+      expect(answer.body.error.message).toMatch(
+        /^quotas\.cpu: is no quota; there are environments, cpus, .*output_bytes/,
+      );
     }
     expect(await scene.call('PATCH', '/v1/tenants/default', { disabled: 'yes' })).toMatchObject({
       status: 400,
