@@ -25,6 +25,7 @@ afterAll(() => rm(seed, { recursive: true }));
 beforeEach(async () => {
   await newHome();
   await cp(join(seed, 'postgres'), join(home, 'postgres'), { recursive: true });
+  await cp(join(seed, 'sealing-key'), join(home, 'sealing-key')); // of that database
   await cp(join(seed, 'host', 'kvm-probe.json'), join(home, 'host', 'kvm-probe.json')).catch(() => {}); // where there was nothing to probe, there is none
 });
 afterEach(async () => {
