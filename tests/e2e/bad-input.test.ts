@@ -99,7 +99,7 @@ describe('environments', () => {
     ['an unknown image', { task_id: 'x', spec: { image: 'nope' } }, 400],
     ['a card', { task_id: 'x', spec: { gpus: 1 } }, 503],
     ['what no host has', { task_id: 'x', spec: { ram_mb: 4_000_000 } }, 503],
-    ['what comes later', { task_id: 'x', secrets: { A: 'b' } }, 501],
+    ['a manifest that is none', { task_id: 'x', secrets: { A: 'b' }, manifest_inline: '%%' }, 400],
     [
       'a startup that outlasts the wait',
       { task_id: 'x', startup_script: 'true', startup_script_timeout_seconds: 56 },
