@@ -35,7 +35,7 @@ const bodies: [string, unknown, string][] = [
   ['no time', { ...command, limits: { timeout_ms: 0 } }, 'limits.timeout_ms'],
   ['negative time', { ...command, limits: { timeout_ms: -1 } }, 'limits.timeout_ms'],
   ['two days', { ...command, limits: { timeout_ms: 172_800_000 } }, 'limits.timeout_ms'],
-  ['an unknown limit', { ...command, limits: { ram: 1 } }, 'limits'],
+  ['an unknown limit', { ...command, limits: { ram: 1 } }, 'limits.ram'],
   ['an env name with =', { ...command, env: { 'A=B': 'x' } }, 'env.A=B'],
   ['an env value with NUL', { ...command, env: { A: 'x\0' } }, 'env.A'],
   ['an env value that is a number', { ...command, env: { A: 1 } }, 'env.A'],
@@ -51,7 +51,7 @@ const bodies: [string, unknown, string][] = [
   ['a file that climbs', { ...command, files: [{ path: '../a', content: '' }] }, 'files.0.path'],
   ['a file without a name', { ...command, files: [{ path: '', content: '' }] }, 'files.0.path'],
   ['a file with an odd mode', { ...command, files: [{ path: 'a', content: '', mode: '4755' }] }, 'files.0.mode'],
-  ['a file with an unknown field', { ...command, files: [{ path: 'a', content: '', owner: 'x' }] }, 'files.0'],
+  ['a file with an unknown field', { ...command, files: [{ path: 'a', content: '', owner: 'x' }] }, 'files.0.owner'],
   ['a file that was never uploaded', { ...command, files: [{ path: 'a', file_id: 'file-none' }] }, 'files.0.file_id'],
   [
     'two files of one path',
