@@ -1,37 +1,20 @@
-import { AppError, Environment } from '@fuse/contract';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { AppError } from '@fuse/contract';
+import { describe, expect, it } from 'vitest';
 import { engines } from '../db/test-database.ts';
-import { startTestOrchestrator, TEST_TOKEN, type TestOrchestrator } from '../test-orchestrator.ts';
-
-let number = 0;
-const newTask = () => `drain-${++number}`;
+import { TEST_TOKEN } from '../test-orchestrator.ts';
+import { environmentsOn } from './environments-testing.ts';
 
 describe.each(engines)('draining on %s', (engine) => {
-  let test: TestOrchestrator;
-  let call: TestOrchestrator['call'];
-  beforeAll(async () => {
-    test = await startTestOrchestrator(engine);
-    call = test.call;
-  }, 60_000);
-  afterAll(() => test[Symbol.asyncDispose]());
-  afterEach(async () => {
-    test.host.before = () => {};
-    const { body } = await call('GET', '/v1/environments');
-    await Promise.all(body.environments.map(({ id }: Environment) => call('DELETE', `/v1/environments/${id}`)));
-  });
+  const scene = environmentsOn(engine, 'drain');
+  const { call, create } = scene;
 
-  const create = async (body: object = {}): Promise<Environment> => {
-    const answer = await call('POST', '/v1/environments', { task_id: newTask(), ...body });
-    expect(answer).toMatchObject({ status: 201 });
-    return Environment.parse(answer.body);
-  };
   const act = (id: string, action: string, body?: object) =>
     call('POST', `/v1/environments/${id}?action=${action}`, body);
-  const execs = () => [...test.host.vms.values()].flatMap(({ execs: all }) => [...all.values()]);
+  const execs = () => [...scene.test.host.vms.values()].flatMap(({ execs: all }) => [...all.values()]);
 
   it('tells what runs to end, waits for it, and lets nothing new begin', async () => {
     const { id } = await create();
-    const events = fetch(`${test.orchestrator.url}/v1/environments/${id}/events`, {
+    const events = fetch(`${scene.test.orchestrator.url}/v1/environments/${id}/events`, {
       headers: { authorization: `Bearer ${TEST_TOKEN}` },
     });
     const polite = act(id, 'exec', { shell: "trap 'sleep 0.3; echo saved; exit 7' TERM; while :; do sleep 0.1; done" });
@@ -65,7 +48,7 @@ describe.each(engines)('draining on %s', (engine) => {
 
   it('is draining also when its host cannot tell what runs, and says so', async () => {
     const { id } = await create();
-    test.host.before = ({ path }) => {
+    scene.test.host.before = ({ path }) => {
       if (path.endsWith('/processes')) throw new AppError('internal', 'the guest does not answer');
     };
     const answer = await act(id, 'drain');

@@ -1,39 +1,26 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { AppError, Environment } from '@fuse/contract';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { AppError, type Environment } from '@fuse/contract';
+import { describe, expect, it } from 'vitest';
 import { engines } from '../db/test-database.ts';
-import { callerOf, startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
+import { callerOf } from '../test-orchestrator.ts';
 import { TOKEN_FILE } from './environment-token.ts';
-
-let number = 0;
-const newTask = () => `token-${++number}`;
+import { environmentsOn } from './environments-testing.ts';
 
 describe.each(engines)("environments' own credentials on %s", (engine) => {
-  let test: TestOrchestrator;
-  let call: TestOrchestrator['call'];
-  beforeAll(async () => {
-    test = await startTestOrchestrator(engine);
-    call = test.call;
-  }, 60_000);
-  afterAll(() => test[Symbol.asyncDispose]());
-  afterEach(async () => {
-    test.host.before = () => {};
-    const { body } = await call('GET', '/v1/environments');
-    await Promise.all(body.environments.map(({ id }: Environment) => call('DELETE', `/v1/environments/${id}`)));
-  });
+  const scene = environmentsOn(engine, 'token');
+  const { call } = scene;
 
   const create = async (body: object = {}): Promise<Environment> => {
-    const before = new Set(test.host.vms.keys());
-    const answer = await call('POST', '/v1/environments', { task_id: newTask(), ...body });
-    expect(answer).toMatchObject({ status: 201 });
-    const vmId = [...test.host.vms.keys()].find((id) => !before.has(id));
-    vmOf.set(answer.body.id, vmId ?? '');
-    return Environment.parse(answer.body);
+    const before = new Set(scene.test.host.vms.keys());
+    const made = await scene.create(body);
+    const vmId = [...scene.test.host.vms.keys()].find((id) => !before.has(id));
+    vmOf.set(made.id, vmId ?? '');
+    return made;
   };
   const vmOf = new Map<string, string>();
   const fileIn = (root: string) => join(root, TOKEN_FILE);
-  const fileOf = (id: string) => fileIn(test.host.vms.get(vmOf.get(id) ?? '')?.root ?? '');
+  const fileOf = (id: string) => fileIn(scene.test.host.vms.get(vmOf.get(id) ?? '')?.root ?? '');
   const tokenOf = (id: string) => readFile(fileOf(id), 'utf8');
   const rotate = (id: string) => call('POST', `/v1/environments/${id}?action=rotate-token`);
   const as = (token: string, method: string, path: string, body?: unknown, ask = call) =>
@@ -71,7 +58,7 @@ describe.each(engines)("environments' own credentials on %s", (engine) => {
   it('are replaced: the old one is refused at once, what it opened is cut, the guest has the new one', async () => {
     const { id } = await create();
     const old = await tokenOf(id);
-    const stream = await fetch(`${test.orchestrator.url}/v1/environments/${id}/events`, {
+    const stream = await fetch(`${scene.test.orchestrator.url}/v1/environments/${id}/events`, {
       headers: { authorization: `Bearer ${old}` },
     });
     const cut = stream.text().then(
@@ -94,7 +81,7 @@ describe.each(engines)("environments' own credentials on %s", (engine) => {
   // It takes several connections.
   if (engine === 'postgres')
     it('are refused by every replica within a second', async () => {
-      await using replica = await test.another();
+      await using replica = await scene.test.another();
       const ask = callerOf(() => replica.url);
       const { id } = await create();
       const old = await tokenOf(id);
@@ -108,14 +95,14 @@ describe.each(engines)("environments' own credentials on %s", (engine) => {
   it('are refused though the guest could not be given the new one, which a resume gives it', async () => {
     const { id } = await create();
     const old = await tokenOf(id);
-    test.host.before = ({ path }) => {
+    scene.test.host.before = ({ path }) => {
       if (path.endsWith('/files')) throw new AppError('conflict', '/fuse is no directory');
     };
     expect(await rotate(id)).toMatchObject({
       status: 409,
       body: { error: { message: expect.stringMatching(/old credential is refused now/) } },
     });
-    test.host.before = () => {};
+    scene.test.host.before = () => {};
     expect(await status(old, id)).toBe(401);
     expect(await tokenOf(id)).toBe(old);
     await call('POST', `/v1/environments/${id}?action=pause`);
@@ -129,11 +116,11 @@ describe.each(engines)("environments' own credentials on %s", (engine) => {
     const old = await tokenOf(id);
     const snapshot = await call('POST', `/v1/environments/${id}/snapshots`, {});
     expect(snapshot.status).toBe(201);
-    const known = new Set(test.host.vms.keys());
+    const known = new Set(scene.test.host.vms.keys());
     const forks = await call('POST', `/v1/environments/${id}?action=fork`, { count: 3 });
     expect(forks.status).toBe(201);
     const seeded = await create({ seed_snapshot_id: snapshot.body.id });
-    const roots = [...test.host.vms].filter(([vm]) => !known.has(vm)).map(([, { root }]) => root);
+    const roots = [...scene.test.host.vms].filter(([vm]) => !known.has(vm)).map(([, { root }]) => root);
     const tokens = await Promise.all(roots.map((root) => readFile(fileIn(root), 'utf8')));
     expect(new Set([old, ...tokens]).size).toBe(5);
     expect(await status(await tokenOf(seeded.id), seeded.id)).toBe(200);
@@ -152,7 +139,7 @@ describe.each(engines)("environments' own credentials on %s", (engine) => {
 
   it('are not given to runs', async () => {
     let written = 0;
-    test.host.before = ({ path }) => void (path.endsWith('/files') && written++);
+    scene.test.host.before = ({ path }) => void (path.endsWith('/files') && written++);
     const run = await call('POST', '/v1/runs', { cmd: ['true'] });
     expect(run.status).toBeLessThan(300);
     await expect.poll(async () => (await call('GET', `/v1/runs/${run.body.id}`)).body.finished_at).toBeDefined();

@@ -1,36 +1,18 @@
 /** `PATCH`, and what ends by itself: never early, never not at all. */
 import { AppError, Environment } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { inMs } from '../db/db.ts';
 import { engines } from '../db/test-database.ts';
 import { dueToEnd } from '../reconciling/due.ts';
 import { openScene, type Scene } from '../reconciling/test-replicas.ts';
-import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
 import { touchRunning } from './environment-store.ts';
-
-let number = 0;
-const newTask = () => `life-${++number}`;
+import { environmentsOn } from './environments-testing.ts';
 
 describe.each(engines)('PATCH of an environment on %s', (engine) => {
-  let test: TestOrchestrator;
-  let call: TestOrchestrator['call'];
-  beforeAll(async () => {
-    test = await startTestOrchestrator(engine);
-    call = test.call;
-  }, 60_000);
-  afterAll(() => test[Symbol.asyncDispose]());
-  afterEach(async () => {
-    test.host.before = () => {};
-    const { body } = await call('GET', '/v1/environments');
-    await Promise.all(body.environments.map(({ id }: Environment) => call('DELETE', `/v1/environments/${id}`)));
-  });
+  const scene = environmentsOn(engine, 'life');
+  const { call, create, newTask } = scene;
 
-  const create = async (body: object = {}): Promise<Environment> => {
-    const answer = await call('POST', '/v1/environments', { task_id: newTask(), ...body });
-    expect(answer).toMatchObject({ status: 201 });
-    return Environment.parse(answer.body);
-  };
   const patch = (id: string, body: unknown) => call('PATCH', `/v1/environments/${id}`, body);
 
   it('changes what is given and nothing else, and when it was changed', async () => {
@@ -102,7 +84,7 @@ describe.each(engines)('PATCH of an environment on %s', (engine) => {
     const slow = new Promise<void>((resolve) => {
       release = resolve;
     });
-    test.host.before = ({ method }) => (method === 'DELETE' ? slow : undefined);
+    scene.test.host.before = ({ method }) => (method === 'DELETE' ? slow : undefined);
     const destroyed = call('DELETE', `/v1/environments/${id}`);
     await expect.poll(async () => (await call('GET', `/v1/environments/${id}`)).body.state).toBe('destroying');
     expect(await patch(id, { expires_in_seconds: 100 })).toMatchObject({
@@ -119,7 +101,7 @@ describe.each(engines)('PATCH of an environment on %s', (engine) => {
     const slow = new Promise<void>((resolve) => {
       release = resolve;
     });
-    test.host.before = ({ method }) => (method === 'PUT' ? slow : undefined);
+    scene.test.host.before = ({ method }) => (method === 'PUT' ? slow : undefined);
     const task_id = newTask();
     const creating = call('POST', '/v1/environments', { task_id });
     await expect.poll(async () => (await patch(`fuse-${task_id}`, { labels: { a: 'b' } })).status).toBe(200);
@@ -169,6 +151,7 @@ describe.each(engines)('PATCH of an environment on %s', (engine) => {
 
 describe.each(engines)('what is due on %s', (engine) => {
   let scene: Scene;
+  let number = 0;
   beforeAll(async () => {
     scene = await openScene(engine);
   }, 60_000);
@@ -176,7 +159,7 @@ describe.each(engines)('what is due on %s', (engine) => {
 
   const started = async (spec: object) => {
     const { environments } = scene.replica();
-    const { uid } = await scene.admit(newTask(), environments, { spec });
+    const { uid } = await scene.admit(`due-${++number}`, environments, { spec });
     await environments.start(uid);
     return { uid, environments };
   };
