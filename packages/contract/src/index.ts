@@ -8,6 +8,7 @@ export * from './exec.ts';
 export * from './frames.ts';
 export * from './guest-files.ts';
 export * from './host.ts';
+export * from './network.ts';
 export * from './primitives.ts';
 export * from './run.ts';
 export * from './snapshot.ts';

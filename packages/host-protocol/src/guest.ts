@@ -95,6 +95,20 @@ export const GuestIdentity = z.object({
   hooks_deadline_ms: z.number().int().nonnegative().optional(),
   /** `create`, `fork`, `restore` or `resume`. */
   reason: z.string().max(32).optional(),
+  /**
+   * Of a VM with a network card (the only one, virtio): the guest takes the card down, sets hardware address, address and default route, takes it up again and writes
+   * /etc/resolv.conf. IPv6 stays off. Absent: a card that is there is taken down.
+   */
+  network: z
+    .object({
+      mac: z.string(),
+      address: z.string(),
+      prefix_bits: z.number().int(),
+      gateway: z.string(),
+      resolver: z.string(),
+      mtu: z.number().int(),
+    })
+    .optional(),
 });
 export type GuestIdentity = z.infer<typeof GuestIdentity>;
 

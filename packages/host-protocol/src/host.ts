@@ -40,6 +40,10 @@
  *   POST   /v1/vms/{id}/restore RestoreVm      -> 200 HostVm, running as of the snapshot; running execs end as `lost`. Once per restore_id. What fails before the old VMM
  *                                                 is ended leaves the VM as it was; after that it is dead
  *
+ *   PUT    /v1/vms/{id}/network VmNetwork      -> 204: enforced from now on, what it does not allow is cut. 409 details.reason=no_network_card for a VM that was started without one
+ *                                                 and is to have a network now
+ *   GET    /v1/vms/{id}/network                -> 200 VmNetworkReport, also of a VM without a card or one that is paused
+ *
  *   GET    /v1/snapshots                       -> 200 {snapshots: HostSnapshot[]}   (never waits)
  *   PUT    /v1/vms/{id}/snapshots/{sid} TakeSnapshot -> 201 HostSnapshot, `usable` (or `durable` with ?wait=durable); 200 when it exists. The VM runs on.
  *                                                 409 not running, 503 no disk left (nothing left behind)
@@ -53,7 +57,7 @@
  *
  * `exec` state `lost`: the VM died (or the guest forgot the exec): its end is unknown and it must not be run again blindly.
  */
-import { Health, TerminalSize } from '@fuse/contract';
+import { EnvironmentNetwork, Health, NetworkConnection, NetworkPolicy, TerminalSize } from '@fuse/contract';
 import { z } from 'zod';
 import { GuestExecExit } from './guest.ts';
 
@@ -112,6 +116,15 @@ export const SnapshotSource = z.object({
 });
 export type SnapshotSource = z.infer<typeof SnapshotSource>;
 
+/** Each of the policies must allow (the environment's own, its tenant's ceiling). Kept with the VM through pause, resume and restore. */
+export const VmNetwork = z.object({ policies: z.array(NetworkPolicy).min(1).max(4) });
+export type VmNetwork = z.infer<typeof VmNetwork>;
+
+export const VmNetworkReport = EnvironmentNetwork.omit({ policy: true, tenant_max: true }).extend({
+  policies: z.array(NetworkPolicy),
+});
+export type VmNetworkReport = z.infer<typeof VmNetworkReport>;
+
 export const CreateVm = z.object({
   image: z.string(),
   shape: Shape,
@@ -124,6 +137,11 @@ export const CreateVm = z.object({
   start: z.enum(['auto', 'cold']).optional(),
   /** Instead of a template. Image and shape must be the snapshot's (400). 404 when it is nowhere, 500 integrity_error when it is damaged. */
   seed: SnapshotSource.optional(),
+  /**
+   * Absent, or where one of the policies is `none`: the VM has no network card. A VM with a seed has one if the snapshot's had; 409 details.reason=no_network_card
+   * when it is to have a network without (a seed with `fallback: disk` boots from its disk instead).
+   */
+  network: VmNetwork.optional(),
 });
 export type CreateVm = z.infer<typeof CreateVm>;
 
@@ -143,11 +161,22 @@ export const HostVm = z.object({
   disk_only: z.boolean().optional(),
   /** The last verdict of its healthcheck, at most some seconds old. */
   health: Health.optional(),
+  /** Of a VM with a network card; `latest_refused` as gateway.ts has it. */
+  network: z
+    .object({
+      policies: z.array(NetworkPolicy),
+      sent_bytes: z.number().int(),
+      received_bytes: z.number().int(),
+      refused_seq: z.number().int(),
+      latest_refused: z.array(NetworkConnection.extend({ seq: z.number().int() })),
+    })
+    .optional(),
   timings: z
     .object({
       memory_ms: z.number().optional(),
       template_ms: z.number().optional(),
       disk_ms: z.number().optional(),
+      network_ms: z.number().optional(),
       vmm_ms: z.number().optional(),
       channel_ms: z.number().optional(),
       identity_ms: z.number().optional(),
@@ -182,6 +211,8 @@ export const HostSnapshot = z.object({
   image: z.string(),
   shape: Shape,
   include_memory: z.boolean(),
+  /** Its VM had a network card. */
+  network_card: z.boolean().optional(),
   /** The snapshot of the same VM, or the one it was started from, that it stores the difference to. */
   parent_id: z.string().optional(),
   created_at: z.string(),

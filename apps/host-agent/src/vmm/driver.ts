@@ -28,6 +28,17 @@ export interface MachineSpec {
   shape: MachineShape;
   imagePath: string;
   writableDiskPath: string;
+  /** Absent: no network card. */
+  network?: NetworkCard;
+}
+
+/** The card's other end: a tap in a network namespace that the VM has to itself. The VMM runs in that namespace; without a card, in an empty one of its own. */
+export interface NetworkCard {
+  /** /run/netns/<name> */
+  namespacePath: string;
+  tapName: string;
+  /** At boot. After a restore the guest is told its own. */
+  mac: string;
 }
 
 export interface BootSpec extends MachineSpec {
