@@ -22,6 +22,9 @@ export const GATEWAY_PROTOCOL = 1;
 export const GUEST_ADDRESS = '192.0.0.2';
 export const GATEWAY_ADDRESS = '192.0.0.1';
 export const GUEST_PREFIX_BITS = 29;
+/** In a slot: where its packet filter brings every TCP connection (0.0.0.0, IP_TRANSPARENT), and every look-up (UDP and TCP on GATEWAY_ADDRESS). */
+export const TRANSPARENT_PORT = 15_001;
+export const DNS_PORT = 53;
 /** RFC 2544: looked-up names get addresses of it, each VM its own. */
 export const SYNTHETIC_RANGE = '198.18.0.0/15';
 
