@@ -1,6 +1,7 @@
 /** Environments: a VM and its task. Wire shapes are api.md section 1.3; the state table is ours. */
 import { z } from 'zod';
 import { Argv } from './exec.ts';
+import { GivenNetworkPolicy, NetworkConnection, NetworkPolicy } from './network.ts';
 import { absentIfNull, EnvVars, Label, Labels, Timestamp } from './primitives.ts';
 
 /**
@@ -182,6 +183,8 @@ export const CreateEnvironment = z.object({
   /** Ours: when its memory cannot be restored where it is placed (another VMM, CPU or kernel), start from its disk alone. */
   fallback: absentIfNull(z.literal('disk')),
   ...lifetimeFields,
+  /** Ours: what it may reach (network.ts). Absent: as the snapshot that it starts from had it; else its tenant's default, else the deployment's, which is `none`. */
+  network: absentIfNull(GivenNetworkPolicy),
 });
 export type CreateEnvironment = z.infer<typeof CreateEnvironment>;
 
@@ -211,6 +214,8 @@ export const Environment = z.object({
   expires_at: Timestamp.optional(),
   /** While it waits for room: why no host has taken it yet. */
   queued: z.object({ since: Timestamp, until: Timestamp, reason: z.string() }).optional(),
+  /** Its own policy; maxima of its tenant and the deployment hold beside it. */
+  network: NetworkPolicy.optional(),
   /** Whose it is, in a list of all tenants. */
   tenant_id: z.string().optional(),
 });
@@ -234,6 +239,11 @@ export const UpdateEnvironment = z.object({
   ...lifetimeFields,
   /** All of them, in place of those that it has. */
   labels: absentIfNull(Labels),
+  /**
+   * In place of the one that it has, and enforced when it is answered: connections that it does not allow are cut. 409 `no_network_card` for one that was started
+   * with `none`. 503 `host_unreachable`: it is committed, and enforced as soon as its host answers.
+   */
+  network: absentIfNull(GivenNetworkPolicy),
 });
 export type UpdateEnvironment = z.infer<typeof UpdateEnvironment>;
 
@@ -255,6 +265,8 @@ export const ForkEnvironment = z.object({
   comment: absentIfNull(z.string().max(1_024)),
   /** Ours. So many forks of one snapshot: all are admitted or none. */
   count: absentIfNull(z.number().int().min(1).max(MAX_FORKS)),
+  /** Ours. Of the forks; absent: as this environment's (with `reuse_snapshot_id`, the snapshot's). */
+  network: absentIfNull(GivenNetworkPolicy),
 });
 export type ForkEnvironment = z.infer<typeof ForkEnvironment>;
 
@@ -266,9 +278,9 @@ export const EnvironmentEvent = z.object({
   id: z.string(),
   /**
    * `health`: its verdict became another one; `state` is the environment's as ever. `reset`: as `state`, where the stream was to go on after an event that
-   * is not known, or not any more: what came in between is not told.
+   * is not known, or not any more: what came in between is not told. `network`: something was refused.
    */
-  event: z.enum(['state', 'health', 'step', 'reset']),
+  event: z.enum(['state', 'health', 'step', 'network', 'reset']),
   vm_id: z.string(),
   state: EnvironmentState,
   url: z.string().optional(),
@@ -286,6 +298,10 @@ export const EnvironmentEvent = z.object({
       duration_ms: z.number().int().optional(),
       exit_code: z.number().int().optional(),
     })
+    .optional(),
+  /** With `network`. `missed`: so many refusals since the one that was told before are not told. */
+  network: NetworkConnection.omit({ sent_bytes: true, received_bytes: true, duration_ms: true })
+    .extend({ missed: z.number().int().optional() })
     .optional(),
   updated_at: Timestamp,
 });

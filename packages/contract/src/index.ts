@@ -9,6 +9,8 @@ export * from './frames.ts';
 export * from './guest-files.ts';
 export * from './host.ts';
 export * from './network.ts';
+export { canonicalPolicy, type Excess as PolicyExcess, isSamePolicy, policyWithin } from './network-policy.ts';
+export { ruleText } from './network-rule.ts';
 export * from './primitives.ts';
 export * from './run.ts';
 export * from './snapshot.ts';

@@ -2,7 +2,7 @@
  * What a guest may reach: the policy of an environment or a run, and what became of its connections. All of this is ours, api.md has none.
  *
  *   network on create of an environment or a run; PATCH /v1/environments/{id} {network} changes it while it runs (docs/network.md)
- *   GET /v1/environments/{id}/network -> EnvironmentNetwork
+ *   GET /v1/environments/{id}/network -> EnvironmentNetwork, of the last one of this id that is gone too
  *
  * `none`: no network card at all. `allowlist`: names and addresses that a rule allows. `internet`: every public name and address. `deny` wins over `allow`, always.
  * Whatever a policy says: TCP and DNS only; never another VM, an address of the host, or a private, link-local, carrier-grade or other special range unless the host's operator
@@ -95,6 +95,8 @@ export const EnvironmentNetwork = z.object({
   policy: NetworkPolicy,
   /** The tenant's ceiling where there is one: both must allow. */
   tenant_max: NetworkPolicy.optional(),
+  /** Likewise the deployment's. */
+  deployment_max: NetworkPolicy.optional(),
   sent_bytes: z.number().int(),
   received_bytes: z.number().int(),
   /** All of them, those that are not listed any more too. */
@@ -110,7 +112,7 @@ const GivenPorts = z
   .array(z.union([z.number().int().min(1).max(65_535), PortRange]))
   .min(1)
   .max(64);
-const GivenRule = z.union([
+export const GivenRule = z.union([
   z.string().min(1).max(512),
   z.strictObject({ host: z.string().min(1).max(255), ports: absentIfNull(GivenPorts) }),
   z.strictObject({ cidr: z.string().min(1).max(64), ports: absentIfNull(GivenPorts) }),

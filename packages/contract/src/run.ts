@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { MIN_RAM_MB } from './environment.ts';
 import { Argv } from './exec.ts';
+import { GivenNetworkPolicy, NetworkPolicy } from './network.ts';
 import { absentIfNull, Encoding, EnvVars, GuestPath, Labels, Timestamp } from './primitives.ts';
 
 export const runTransitions = {
@@ -121,6 +122,8 @@ export const CreateRun = z
     queue_timeout_ms: absentIfNull(z.number().int().min(0).max(86_400_000)),
     /** Answer when the run has ended (200) instead of when it is admitted (202). */
     wait: absentIfNull(z.boolean()),
+    /** What it may reach (network.ts). Absent: its tenant's default, else the deployment's, which is `none`. */
+    network: absentIfNull(GivenNetworkPolicy),
   })
   .superRefine((run, ctx) => {
     const given = [run.cmd, run.shell, run.code].filter((value) => value !== undefined).length;
@@ -196,6 +199,7 @@ export const Run = z.object({
     timeout_ms: z.number().int(),
   }),
   labels: z.record(z.string(), z.string()).optional(),
+  network: NetworkPolicy.optional(),
   exit_code: z.number().int().optional(),
   signal: z.string().optional(),
   oom_killed: z.boolean().optional(),

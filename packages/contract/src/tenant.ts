@@ -11,6 +11,7 @@
  *   GET    /v1/usage/history?from&to               -> UsageHistory of the caller's tenant, by the hour
  */
 import { z } from 'zod';
+import { GivenNetworkPolicy, NetworkPolicy } from './network.ts';
 import { absentIfNull, Timestamp } from './primitives.ts';
 
 export const DEFAULT_TENANT = 'default';
@@ -60,15 +61,21 @@ export const CreateTenant = z.object({
   id: TenantId,
   label: absentIfNull(label),
   quotas: absentIfNull(givenQuotas),
+  /** What its environments and runs may reach at most. What is asked for beyond it is refused (403), whatever they are started with it holds too. Absent: no maximum. */
+  network_max: absentIfNull(GivenNetworkPolicy),
+  /** Of those that say nothing. Absent: the deployment's. */
+  network_default: absentIfNull(GivenNetworkPolicy),
 });
 export type CreateTenant = z.infer<typeof CreateTenant>;
 
-/** What is absent stays; null takes the limit or the label away. */
+/** What is absent stays; null takes the limit, the label or the policy away. A maximum that is lowered holds for what runs when it is answered. */
 export const UpdateTenant = z.object({
   label: label.nullable().optional(),
   quotas: quotasOf(amount.nullable().optional()).optional(),
   /** True: its keys are refused (403 `forbidden`) and nothing new starts; what runs goes on. */
   disabled: z.boolean().optional(),
+  network_max: GivenNetworkPolicy.nullable().optional(),
+  network_default: GivenNetworkPolicy.nullable().optional(),
 });
 export type UpdateTenant = z.infer<typeof UpdateTenant>;
 
@@ -77,6 +84,8 @@ export const Tenant = z.object({
   label: z.string().optional(),
   quotas: Quotas,
   disabled: z.boolean(),
+  network_max: NetworkPolicy.optional(),
+  network_default: NetworkPolicy.optional(),
   created_at: Timestamp,
   updated_at: Timestamp,
 });

@@ -9,7 +9,8 @@
  *   PUT    /v1/vms/{id} CreateVm               -> 201 HostVm, running and handed over; 200 when it exists already with the same tag
  *                                                 400 unknown image, 409 (other tag, or being destroyed), 503 no room / start failed (nothing left behind)
  *   GET    /v1/vms/{id}                        -> 200 HostVm | 404
- *   DELETE /v1/vms/{id}?archive_key=           -> 200 {destroyed: boolean, destroy_ms, archived: boolean}: gone with every trace, also when unknown. With archive_key its
+ *   DELETE /v1/vms/{id}?archive_key=           -> 200 {destroyed: boolean, destroy_ms, archived: boolean, network?: VmNetworkTotals}: gone with every trace, also when
+ *                                                 unknown. `network`: what a VM with a card had sent and received at its very end. With archive_key its
  *                                                 execs' records and logs become that object (exec-archive.ts) after its VMM is ended; without any exec there is none.
  *                                                 A store that fails for 10 s is given up, logged, `archived: false`
  *   PUT    /v1/vms/{id}/files GuestFiles       -> 200 {files: [{path, size_bytes, sha256}]}: object store -> guest, or inline
@@ -87,6 +88,8 @@ export const HostCapacityReport = z.object({
   backend: z.string(),
   accelerator: z.enum(['kvm', 'tcg']),
   templates: z.array(HostTemplate),
+  /** Why it can give no VM a network card, as the end of "host X …"; absent: it can. Nothing that is to have a network is placed there. */
+  no_network: z.string().max(512).optional(),
 });
 export type HostCapacityReport = z.infer<typeof HostCapacityReport>;
 
@@ -120,10 +123,20 @@ export type SnapshotSource = z.infer<typeof SnapshotSource>;
 export const VmNetwork = z.object({ policies: z.array(NetworkPolicy).min(1).max(4) });
 export type VmNetwork = z.infer<typeof VmNetwork>;
 
-export const VmNetworkReport = EnvironmentNetwork.omit({ policy: true, tenant_max: true }).extend({
-  policies: z.array(NetworkPolicy),
-});
+export const VmNetworkReport = EnvironmentNetwork.omit({ policy: true, tenant_max: true, deployment_max: true }).extend(
+  {
+    policies: z.array(NetworkPolicy),
+  },
+);
 export type VmNetworkReport = z.infer<typeof VmNetworkReport>;
+
+export const VmNetworkTotals = VmNetworkReport.pick({
+  sent_bytes: true,
+  received_bytes: true,
+  allowed_count: true,
+  refused_count: true,
+});
+export type VmNetworkTotals = z.infer<typeof VmNetworkTotals>;
 
 export const CreateVm = z.object({
   image: z.string(),
@@ -161,7 +174,10 @@ export const HostVm = z.object({
   disk_only: z.boolean().optional(),
   /** The last verdict of its healthcheck, at most some seconds old. */
   health: Health.optional(),
-  /** Of a VM with a network card; `latest_refused` as gateway.ts has it. */
+  /**
+   * Of a VM with a network card; `latest_refused` as gateway.ts has it. Bytes and `refused_seq` never fall while the VM exists, whatever became of gateways and
+   * incarnations meanwhile: the orchestrator bills and tells what is above the highest that it has seen.
+   */
   network: z
     .object({
       policies: z.array(NetworkPolicy),
