@@ -32,7 +32,7 @@ import (
 var version = "dev"
 
 const (
-	portWait         = 15 * time.Second
+	channelWait      = 15 * time.Second
 	agentMemoryBytes = 64 << 20
 	// Output that the host has not acknowledged, of all execs: a part of the machine's memory within these bounds.
 	outputShare    = 16
@@ -53,11 +53,12 @@ func main() {
 	if err == nil {
 		err = run(logger)
 	}
-	// PID 1 must not return. A machine that the host cannot reach is of no use: it goes off, and the host sees that.
+	// PID 1 must not return. A machine that the host cannot reach is of no use: it goes off, and the host sees that. A restart is what ends
+	// every VMM; Firecracker knows no power-off.
 	logger.Printf("giving up: %v", err)
 	unix.Sync()
 	for {
-		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+		unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 		time.Sleep(time.Second)
 	}
 }
@@ -80,12 +81,12 @@ func run(logger *log.Logger) error {
 	if err != nil {
 		return err
 	}
-	port, err := channel.FindVirtioPort(protocol.PortName, machine.Devices, time.Now().Add(portWait))
+	names := channel.Names{Greeting: protocol.Greeting, VirtioPort: protocol.PortName, VsockPort: protocol.VsockPort}
+	listener, err := channel.Find(names, machine.Devices, channelWait, func(err error) { logger.Printf("guest channel: %v", err) })
 	if err != nil {
 		return err
 	}
 	protocol.Rehearse()
-	listener := channel.Listen(port, protocol.Greeting, func(err error) { logger.Printf("guest channel: %v", err) })
 	agent := &server.Agent{
 		Execs:       registry,
 		Machine:     identity.New(machine.Random),

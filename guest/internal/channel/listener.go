@@ -1,6 +1,7 @@
-// Package channel carries HTTP/2 between host and guest over a device that has one connection at a time.
+// Package channel carries HTTP/2 between host and guest: over a virtio-serial port, which has one connection at a time (Listener), or over vsock
+// (VsockListener).
 //
-// Handshake: for every connection of the host the guest opens its end afresh, which drops bytes of earlier ones, waits until the host
+// Handshake of a port: for every connection of the host the guest opens its end afresh, which drops bytes of earlier ones, waits until the host
 // is there, and writes the greeting. The host sends nothing before it has read the greeting. Bytes that are not HTTP/2 make the server close
 // the connection, and the handshake starts again.
 package channel
@@ -14,7 +15,7 @@ import (
 
 const retryDelay = 20 * time.Millisecond
 
-// Port is the guest's end of a channel: virtio-serial under QEMU; a vsock listener would be another.
+// Port is the guest's end of a channel that has one connection at a time: virtio-serial under QEMU.
 type Port interface {
 	// Connect opens the port afresh and returns once a host is connected to it.
 	Connect() (net.Conn, error)

@@ -14,6 +14,7 @@ import (
 )
 
 const (
+	pollDelay = 2 * time.Millisecond
 	busyWait  = 5 * time.Second
 	busyDelay = time.Millisecond
 	// Wake-ups come from the kernel; looking again after this long costs nothing and covers one that was lost.
@@ -26,19 +27,17 @@ type VirtioPort struct {
 	node string
 }
 
-// FindVirtioPort waits until a port of this name exists and makes a node for it in dir. The node in /dev is removed: the guest
+// errNoPort: there is none of that name, yet.
+var errNoPort = errors.New("no such virtio port")
+
+// FindVirtioPort makes a node for the port of this name in dir. The node in /dev is removed: the guest
 // has no use for it, and `rm -rf /dev` must not cost the channel.
-func FindVirtioPort(name string, dir int, deadline time.Time) (*VirtioPort, error) {
-	for {
-		device, err := virtioPortNamed(name)
-		if err == nil {
-			return openNode(device, dir)
-		}
-		if time.Now().After(deadline) {
-			return nil, err
-		}
-		time.Sleep(2 * time.Millisecond)
+func FindVirtioPort(name string, dir int) (*VirtioPort, error) {
+	device, err := virtioPortNamed(name)
+	if err != nil {
+		return nil, err
 	}
+	return openNode(device, dir)
 }
 
 func virtioPortNamed(name string) (string, error) {
@@ -53,7 +52,7 @@ func virtioPortNamed(name string) (string, error) {
 			return entry.Name(), nil
 		}
 	}
-	return "", fmt.Errorf("no virtio port named %s", name)
+	return "", fmt.Errorf("%w: %s", errNoPort, name)
 }
 
 func openNode(device string, dir int) (*VirtioPort, error) {

@@ -4,6 +4,7 @@ package protocol
 
 const (
 	PortName        = "fuse.guest.0"
+	VsockPort       = 1024
 	Greeting        = "FUSE/1 ready\n"
 	Version         = 1
 	ExecWindowBytes = 1 << 20

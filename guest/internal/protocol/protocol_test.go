@@ -45,6 +45,7 @@ func TestEveryGoldenBodyKeepsItsFields(t *testing.T) {
 func TestBothSidesHaveTheSameConstants(t *testing.T) {
 	var want struct {
 		PortName        string `json:"port_name"`
+		VsockPort       uint32 `json:"vsock_port"`
 		Greeting        string `json:"greeting"`
 		Protocol        int    `json:"protocol"`
 		ExecWindowBytes int    `json:"exec_window_bytes"`
@@ -52,7 +53,7 @@ func TestBothSidesHaveTheSameConstants(t *testing.T) {
 		GenerationFile  string `json:"generation_file"`
 	}
 	golden.Read(t, "constants.json", &want)
-	if want.PortName != PortName || want.Greeting != Greeting || want.Protocol != Version || want.ExecWindowBytes != ExecWindowBytes ||
+	if want.PortName != PortName || want.VsockPort != VsockPort || want.Greeting != Greeting || want.Protocol != Version || want.ExecWindowBytes != ExecWindowBytes ||
 		want.Hooks != RestoredHooksDirectory || want.GenerationFile != GenerationFile {
 		t.Errorf("%+v", want)
 	}

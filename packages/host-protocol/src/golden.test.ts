@@ -18,6 +18,7 @@ import {
   GUEST_GREETING,
   GUEST_PORT_NAME,
   GUEST_PROTOCOL,
+  GUEST_VSOCK_PORT,
   GuestErrorBody,
   GuestExecExit,
   GuestExecStatus,
@@ -114,6 +115,7 @@ describe('golden bodies', () => {
   it('agree on the constants', () => {
     expect(read('constants.json')).toEqual({
       port_name: GUEST_PORT_NAME,
+      vsock_port: GUEST_VSOCK_PORT,
       greeting: GUEST_GREETING,
       protocol: GUEST_PROTOCOL,
       exec_window_bytes: EXEC_WINDOW_BYTES,

@@ -5,7 +5,8 @@
  * Greeting. Each time the host end of the channel is (re)connected, the guest closes and reopens its port, waits for the
  * host, and writes GUEST_GREETING; the host sends nothing before it has read those bytes, then HTTP/2 begins. Bytes before the greeting
  * are of an earlier connection, the host passes over them. A guest that misses a short absence of the host writes no greeting: a host
- * that has waited in vain for one disconnects, stays away for 20 ms or more, and tries again.
+ * that has waited in vain for one disconnects, stays away for 20 ms or more, and tries again. Over vsock (Firecracker) each connection is a stream of its own:
+ * the guest greets it as soon as it is there, and there may be others.
  *
  *   GET    /v1/health                    -> 200 GuestHealth
  *   POST   /v1/identity GuestIdentity    -> 200 GuestIdentityConfirmed   (after every boot and restore, before hand-over)
@@ -58,6 +59,8 @@ import { Health, SignalName, TerminalSize } from '@fuse/contract';
 import { z } from 'zod';
 
 export const GUEST_PORT_NAME = 'fuse.guest.0';
+/** Where the guest listens when it has a vsock in place of the port. */
+export const GUEST_VSOCK_PORT = 1024;
 export const GUEST_GREETING = 'FUSE/1 ready\n';
 export const GUEST_PROTOCOL = 1;
 export const RESTORED_HOOKS_DIRECTORY = '/etc/fuse/restored.d';
