@@ -49,6 +49,8 @@ func Early() error {
 
 // Run does the rest and leaves the process inside the new root. Early has been called.
 func Run() (*Machine, error) {
+	// The network is IPv4 alone. Set before there is a card, it counts for that; the loopback keeps ::1.
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 	if err := loadModules("/modules"); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func furnish() error {
 	if err := os.MkdirAll("/run/lock", 0o755); err != nil {
 		return err
 	}
-	if err := identity.WriteFile("/etc/resolv.conf", "# There is no network: nothing resolves.\n"); err != nil {
+	if err := identity.WriteFile(identity.ResolverFile, identity.NoResolver); err != nil {
 		return err
 	}
 	if err := identity.Prepare(); err != nil {

@@ -39,6 +39,7 @@ type Machine struct {
 	random *os.File
 
 	mu         sync.Mutex   // one identity is taken on after the other
+	networked  bool         // it has had a network before
 	generation atomic.Int64 // read by who must not wait
 }
 
@@ -55,6 +56,10 @@ func (m *Machine) Assume(id protocol.Identity) error {
 	if err != nil {
 		return err
 	}
+	card, err := parseNetwork(id.Network)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if inForce := m.Generation(); id.Generation < inForce {
@@ -65,6 +70,9 @@ func (m *Machine) Assume(id protocol.Identity) error {
 		return fmt.Errorf("set clock: %w", err)
 	}
 	if err := reseed(m.random, entropy); err != nil {
+		return err
+	}
+	if err := m.join(card, id.Network); err != nil {
 		return err
 	}
 	if err := rename(id); err != nil {

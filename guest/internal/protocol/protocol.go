@@ -32,6 +32,18 @@ type Identity struct {
 	// HooksDeadlineMs is for all hooks together; 0: none are run.
 	HooksDeadlineMs int64  `json:"hooks_deadline_ms,omitempty"`
 	Reason          string `json:"reason,omitempty"`
+	// Network is nil for a machine without a network.
+	Network *Network `json:"network,omitempty"`
+}
+
+// Network is what the card and the resolver of the machine are to be.
+type Network struct {
+	MAC        string `json:"mac"`
+	Address    string `json:"address"`
+	PrefixBits int    `json:"prefix_bits"`
+	Gateway    string `json:"gateway"`
+	Resolver   string `json:"resolver"`
+	MTU        int    `json:"mtu"`
 }
 
 type IdentityConfirmed struct {

@@ -6,7 +6,7 @@ import "encoding/json"
 // template that would be before the first answer.
 func Rehearse() {
 	for _, body := range []any{
-		&Health{}, &Identity{}, &IdentityConfirmed{}, &ExecSpec{}, &ExecExit{}, &ExecStatus{}, &ExecList{}, &FileWritten{}, &GlobRequest{},
+		&Health{}, &Identity{Network: &Network{}}, &IdentityConfirmed{}, &ExecSpec{}, &ExecExit{}, &ExecStatus{}, &ExecList{}, &FileWritten{}, &GlobRequest{},
 		&GlobResult{}, &Freeze{}, &ErrorBody{}, &ExecStdin{}, &TerminalSize{}, &Signal{},
 		&ProcessList{},
 		&FileInfo{}, &StatRequest{}, &ListRequest{}, &Listing{}, &MkdirRequest{}, &TransferRequest{}, &RemoveRequest{}, &Removed{}, &SymlinkRequest{}, &ChmodRequest{},
