@@ -1,6 +1,7 @@
 export * from './certificates.ts';
 export * from './frame-client.ts';
 export * from './free-port.ts';
+export * from './held-resources.ts';
 export * from './kept-process.ts';
 export * from './leaks.ts';
 export * from './postgres.ts';

@@ -287,7 +287,7 @@ export class TestHost implements AsyncDisposable {
     for (const exec of known?.execs.values() ?? []) exec.lose('destroyed');
     const archived = archiveKey !== null && known !== undefined && (await this.#archive(archiveKey, known));
     this.vms.delete(id);
-    if (known !== undefined) await rm(known.root, { recursive: true, force: true });
+    if (known !== undefined) await removeRoot(known.root);
     return { status: 200, body: { destroyed: known !== undefined, destroy_ms: 1, archived } };
   }
 
@@ -366,7 +366,8 @@ export class TestHost implements AsyncDisposable {
     return { status: 204 };
   }
 
-  async #putFiles({ root }: TestVm, { files }: GuestFiles): Promise<Answer> {
+  async #putFiles(found: TestVm, { files }: GuestFiles): Promise<Answer> {
+    const { root, vm } = found;
     const written = [];
     for (const file of files) {
       const bytes =
@@ -376,6 +377,10 @@ export class TestHost implements AsyncDisposable {
       await mkdir(dirname(`${root}${file.path}`), { recursive: true });
       await writeFile(`${root}${file.path}`, bytes, { mode: Number.parseInt(file.mode ?? '0644', 8) });
       written.push({ path: file.path, size_bytes: bytes.length, sha256: sha256(bytes) });
+    }
+    if (this.vms.get(vm.id) !== found) {
+      await removeRoot(root);
+      throw new AppError('not_found', `no VM ${vm.id}`); // destroyed meanwhile
     }
     return { status: 200, body: { files: written } };
   }
@@ -476,6 +481,10 @@ export class TestHost implements AsyncDisposable {
     this.vms.clear();
   }
 }
+
+/** Also while something writes into it. */
+const removeRoot = (root: string): Promise<void> =>
+  rm(root, { recursive: true, force: true, maxRetries: 10, retryDelay: 5 });
 
 const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
 
