@@ -24,6 +24,7 @@ import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, lifetimeOf } from './environment-store.ts';
 import { awaitPlace } from './queueing/await-place.ts';
 import { seeded } from './seed.ts';
+import { INTERRUPTED } from './start-environment.ts';
 import { measured } from './start-steps.ts';
 import { checkStartup, startupOf } from './startup.ts';
 
@@ -143,8 +144,7 @@ async function startNow(
   row: EnvironmentRow,
   { signal, stopping = NEVER }: Partial<Pick<Creation, 'signal' | 'stopping'>>,
 ): Promise<EnvironmentRow> {
-  if (row.queue_deadline !== null)
-    await measured(context, 'queue', () => awaitPlace(context, row.uid, { signal, stopping }));
+  if (row.queue_deadline !== null) await awaitPlace(context, row.uid, { signal, stopping });
   return service.start(row.uid, { signal });
 }
 
@@ -233,8 +233,15 @@ async function replay(
   if (earlier.response !== null) return Environment.parse(earlier.response);
   const row = await service.get(context.db.query, earlier.resourceId);
   if (wait === false && row !== undefined) return toEnvironment(row, context.publicAddress());
-  if (row !== undefined && !isGone(row.state) && row.state !== 'destroying')
-    return toEnvironment(await startNow(context, service, row, { stopping }), context.publicAddress());
+  if (row !== undefined && !isGone(row.state) && row.state !== 'destroying') {
+    try {
+      return toEnvironment(await startNow(context, service, row, { stopping }), context.publicAddress());
+    } catch (error) {
+      const now = await service.get(context.db.query, row.uid);
+      // Whoever drove it had died, and another process gave it up before we could go on with it.
+      if (now?.error !== INTERRUPTED) throw error;
+    }
+  }
   await forgetKey(context.db.query, idempotent, earlier.resourceId);
   return undefined;
 }

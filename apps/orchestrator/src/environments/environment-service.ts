@@ -33,7 +33,14 @@ import { putRight } from './put-right.ts';
 import { ready } from './ready.ts';
 import { RecentEnvironments } from './recent-environments.ts';
 import { resumeEnvironment } from './resume-environment.ts';
-import { giveUpStart, isGoneOnWith, ProcessStops, type StartOptions, startEnvironment } from './start-environment.ts';
+import {
+  giveUpStart,
+  INTERRUPTED,
+  isGoneOnWith,
+  ProcessStops,
+  type StartOptions,
+  startEnvironment,
+} from './start-environment.ts';
 import { type StartTogetherOptions, startTogether } from './start-together.ts';
 import { updateEnvironment } from './update-environment.ts';
 
@@ -212,8 +219,7 @@ export class EnvironmentService implements AsyncDisposable {
   /** For the reconciler: `row` is provisioning and nobody drives it any more. One that nobody waited for goes on, any other is given up. */
   async endAbandonedStart(row: EnvironmentRow): Promise<void> {
     if (isGoneOnWith(row)) this.startUnwaited(row.uid);
-    else if (!this.#starts.has(row.uid))
-      await giveUpStart(this.#context, row, row.error ?? 'its start was interrupted');
+    else if (!this.#starts.has(row.uid)) await giveUpStart(this.#context, row, row.error ?? INTERRUPTED);
   }
 
   /** Its public form. */

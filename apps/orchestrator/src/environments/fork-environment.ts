@@ -26,6 +26,7 @@ import { openEnv } from './environment-secrets.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, environmentByUid } from './environment-store.ts';
 import { requireStartable, seedFrom } from './seed.ts';
+import { measured } from './start-steps.ts';
 
 /** Of the snapshot that a fork takes: long enough to fork from it again. */
 const SEED_RETENTION_SECONDS = 86_400;
@@ -66,8 +67,10 @@ export async function forkEnvironment(
   for (let tries = 1; ; tries += 1) {
     const earlier = idempotent === undefined ? undefined : await replay(context, idempotent);
     if (earlier !== undefined) return { answer: earlier, replayed: true };
-    const admitted = await tellingRate(forking.onCreateRate, (onCreateRate) =>
-      admitForks(context, { environments, snapshots }, { ...forking, onCreateRate }),
+    const admitted = await measured(context, 'admit', () =>
+      tellingRate(forking.onCreateRate, (onCreateRate) =>
+        admitForks(context, { environments, snapshots }, { ...forking, onCreateRate }),
+      ),
     );
     if (admitted !== undefined) return { answer: await start(admitted), replayed: false };
     if (tries >= MAX_KEY_TRIES)

@@ -20,6 +20,9 @@ import { StartSteps } from './start-steps.ts';
 
 const LOOK_AGAIN_MS = 250;
 
+/** Why one failed whose driver was gone. */
+export const INTERRUPTED = 'its start was interrupted';
+
 /** Reason of an abort that gives nothing up: another process, or this one's successor, goes on with the start or undoes it. */
 export class ProcessStops extends AppError {
   constructor() {

@@ -14,7 +14,7 @@ export const stepKeys = ['template', 'restore', 'files', 'script'] as const;
 export type StepKey = (typeof stepKeys)[number];
 type Step = NonNullable<EnvironmentEvent['step']>;
 
-/** What a create goes through: its place, or the wait for one, then the steps of its start. */
+/** What a start goes through: its place, or the wait for one, then its steps. */
 export type StartPhase = 'admit' | 'queue' | StepKey;
 
 /** For the metrics: how long it took, when it went well. */

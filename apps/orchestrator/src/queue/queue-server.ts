@@ -76,6 +76,7 @@ export class QueueServer implements AsyncDisposable {
     try {
       const served = await serveNext(this.#options, hasSlot ? { owner, leaseMs } : undefined);
       if (served === undefined || served === 'busy') return served;
+      this.#options.context.measurePhase?.('queue', waitedSeconds(served));
       if (served.kind === 'run') {
         isDriven = true;
         worker.drive(served.run, heldUntil, served.environment);
@@ -91,4 +92,11 @@ export class QueueServer implements AsyncDisposable {
     await this.#subscription?.[Symbol.asyncDispose]();
     await this.#loop;
   }
+}
+
+/** From when it was asked for until it got its room: both are the database's time. */
+function waitedSeconds(served: Served): number {
+  const { environment } = served;
+  const askedAt = served.kind === 'run' ? served.run.created_at : environment.created_at;
+  return Math.max(0, environment.updated_at.getTime() - askedAt.getTime()) / 1_000;
 }

@@ -155,6 +155,35 @@ describe.each(engines)('environments that wait for room on %s', (engine) => {
     await destroy(other.id);
   });
 
+  it('are measured once each when they get their room, whoever waits with them, runs and starts from snapshots too', async () => {
+    const metric = 'orchestrator_environment_create_phase_seconds_count{phase="queue"} ';
+    const measured = async () => {
+      const { body } = await system.call('GET', '/metrics');
+      return Number(
+        body
+          .split('\n')
+          .find((line: string) => line.startsWith(metric))
+          ?.slice(metric.length) ?? 0,
+      );
+    };
+    const first = await occupant();
+    const { body: snapshot } = await system.call('POST', `/v1/environments/${first}/snapshots`, {});
+    const before = await measured();
+    const waited = post({ queue_timeout_seconds: 60 }, {}, 'measured');
+    await untilQueued('fuse-measured');
+    const seed = { seed_snapshot_id: snapshot.id, queue_timeout_seconds: 60, wait: false };
+    const { body: seeded } = await post(seed);
+    const run = await create(system.call, { cmd: ['true'] });
+    await destroy(first);
+    expect((await waited).status).toBe(201);
+    await destroy('fuse-measured');
+    await untilRunning(seeded.id);
+    await destroy(seeded.id);
+    await untilEnded(system.call, run.id);
+    expect(await measured()).toBe(before + 3);
+    await system.call('DELETE', `/v1/snapshots/${snapshot.id}`);
+  });
+
   it('are not passed by those of their tenant that come anew', async () => {
     const first = await occupant(1);
     const { body: big } = await post({ spec: { cpus: 2 }, queue_timeout_seconds: 60, wait: false });
