@@ -33,6 +33,7 @@ export interface ProcessEnd {
 }
 
 const UNKNOWN_END: ProcessEnd = { code: null, signal: null };
+const KILLED_END: ProcessEnd = { code: null, signal: 'SIGKILL' };
 
 let bootIdOnce: Promise<string> | undefined;
 export function hostBootId(): Promise<string> {
@@ -46,6 +47,8 @@ export class VmmProcess {
   #end: (end: ProcessEnd) => void = () => {};
   /** Whether somebody will say how it ends. */
   #isReported: boolean;
+  /** What is known of its end when nobody says. */
+  #unreportedEnd = UNKNOWN_END;
 
   /** `child` when it is the spawner's, which reports how it ends; an adopted one is watched. */
   private constructor(identity: ProcessIdentity, child?: StartedChild) {
@@ -97,15 +100,32 @@ export class VmmProcess {
     return started;
   }
 
+  /** A process that a program which we started has left for us: nobody reports how it ends. */
+  static async follow(options: { directory: string; program: string; pid: number }): Promise<VmmProcess> {
+    const { directory, program, pid } = options;
+    const stat = await readStat(pid);
+    if (stat === undefined) throw new AppError('unavailable', `${basename(program)} ended at once`);
+    const identity = { pid, startTicks: stat.startTicks, bootId: await hostBootId(), program };
+    await writeIdentity(directory, identity);
+    return new VmmProcess(identity);
+  }
+
   /** The spawner may have started it before it could say so. */
   static async #endOrphan(directory: string, program: string): Promise<void> {
     const orphan = await findByDirectory(directory, basename(program));
     if (orphan !== undefined) await new VmmProcess(orphan).kill();
   }
 
-  /** The process of this directory if it still runs. `programName` guards against a recycled identity file. */
-  static async adopt(directory: string, programName: string): Promise<VmmProcess | undefined> {
-    const identity = (await readIdentity(directory)) ?? (await findByDirectory(directory, programName));
+  /**
+   * The process of this directory if it still runs. `programName` guards against a recycled identity file. Before one is written, `isOfDirectory` tells whose a
+   * process is: whoever works in the directory, unless given.
+   */
+  static async adopt(
+    directory: string,
+    programName: string,
+    isOfDirectory?: (pid: string) => boolean,
+  ): Promise<VmmProcess | undefined> {
+    const identity = (await readIdentity(directory)) ?? (await findByDirectory(directory, programName, isOfDirectory));
     if (identity === undefined || basename(identity.program) !== programName) return undefined;
     if (!(await runs(identity)) || !(await hasProgram(identity.pid, programName))) return undefined;
     return new VmmProcess(identity);
@@ -116,7 +136,10 @@ export class VmmProcess {
     for (let waitedMs = 0; await runs(this.#identity); waitedMs += KILL_POLL_MS) {
       if (waitedMs >= KILL_DEADLINE_MS)
         throw new AppError('internal', `VMM process ${this.pid} did not end ${KILL_DEADLINE_MS} ms after SIGKILL`);
-      if (waitedMs === 0) signalIfThere(this.pid);
+      if (waitedMs === 0) {
+        this.#unreportedEnd = KILLED_END;
+        signalIfThere(this.pid);
+      }
       await sleep(KILL_POLL_MS);
     }
     try {
@@ -124,13 +147,13 @@ export class VmmProcess {
     } catch (error) {
       if (!(error instanceof DeadlineError)) throw error; // a hung spawner: it is gone all the same
     }
-    this.#end(UNKNOWN_END);
+    this.#end(this.#unreportedEnd);
   }
 
   /** Nobody tells us when it ends: looked at a few times a second, without keeping us alive. */
   #watch(): void {
     const again = () => void setTimeout(() => this.#watch(), ADOPTED_POLL_MS).unref();
-    runs(this.#identity).then((running) => (running ? again() : this.#end(UNKNOWN_END)), again);
+    runs(this.#identity).then((running) => (running ? again() : this.#end(this.#unreportedEnd)), again);
   }
 }
 
@@ -185,11 +208,16 @@ async function readIdentity(directory: string): Promise<ProcessIdentity | undefi
 }
 
 /** A VMM whose host agent died before the identity file was written. Read at once: the links are in memory, and there are hundreds. */
-async function findByDirectory(directory: string, programName: string): Promise<ProcessIdentity | undefined> {
+async function findByDirectory(
+  directory: string,
+  programName: string,
+  isOfDirectory?: (pid: string) => boolean,
+): Promise<ProcessIdentity | undefined> {
   const wanted = await realpath(directory).catch(() => undefined);
   if (wanted === undefined) return undefined;
+  const isWanted = isOfDirectory ?? ((pid: string) => directoryOf(pid) === wanted);
   for (const entry of readdirSync('/proc')) {
-    if (!/^\d+$/.test(entry) || directoryOf(entry) !== wanted) continue;
+    if (!/^\d+$/.test(entry) || !isWanted(entry)) continue;
     const pid = Number(entry);
     if (!(await hasProgram(pid, programName))) continue;
     const stat = await readStat(pid);
