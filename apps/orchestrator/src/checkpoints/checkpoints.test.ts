@@ -1,4 +1,5 @@
-import { AppError } from '@fuse/contract';
+import { writeFile } from 'node:fs/promises';
+import { AppError, DEFAULT_TENANT } from '@fuse/contract';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
@@ -127,6 +128,47 @@ describe.each(engines)('checkpoints on %s', (engine) => {
     await Promise.all(checkpointers.map((checkpointer) => checkpointer.settled()));
     expect(await statesOf(row)).toEqual(['ready']);
     expect([...scene.host.snapshots.taken.values()]).toEqual([1]);
+  });
+
+  it('count in their tenant’s snapshot bytes: none is begun without room, one that turns out too large goes at once, and its environment runs on', async () => {
+    const quota = (bytes: number | undefined) =>
+      scene.db.query
+        .updateTable('tenants')
+        .set({ quotas: bytes === undefined ? {} : { snapshot_bytes: bytes } })
+        .where('id', '=', DEFAULT_TENANT)
+        .execute();
+    const row = await running('a');
+    await writeFile(`${scene.host.vms.get(row.vm_id)?.root}/big`, Buffer.alloc(1_000));
+    await checkpoint(row);
+    const [first] = await snapshotsOf(row);
+    const bytes = first?.stored_bytes ?? 0;
+    expect(bytes).toBeGreaterThan(0);
+
+    await quota(bytes);
+    await checkpoint(row);
+    expect(await statesOf(row)).toEqual(['ready']); // nothing was begun
+    expect(scene.host.snapshots.kept.size).toBe(1);
+
+    await quota(2 * bytes - 1);
+    await checkpoint(row);
+    expect(await snapshotsOf(row)).toMatchObject([
+      { state: 'ready' },
+      {
+        state: 'error',
+        last_error: expect.stringMatching(/^quota snapshot_bytes: /),
+        retention_until: expect.any(Date),
+      },
+    ]);
+    await collect();
+    expect(await statesOf(row)).toEqual(['ready']);
+    expect(scene.host.snapshots.kept.size).toBe(1);
+    expect(await environmentByUid(scene.db.query, row.uid)).toMatchObject({ state: 'running' });
+
+    await quota(undefined);
+    await replica.reconcile();
+    expect(await statesOf(row)).toEqual(['ready']); // tried again an interval later
+    await checkpoint(row);
+    expect(await statesOf(row)).toEqual(['ready', 'ready']);
   });
 
   it('that fail say why, and are tried again an interval later', async () => {
