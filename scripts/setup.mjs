@@ -2,19 +2,21 @@
  * `npm run setup`: everything that a fresh clone needs, each step skipped when already done. It runs before there is any npm package,
  * so it is plain Node.js.
  */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { removeHalfMade } from './setup/asset.mjs';
 import { SetupError } from './setup/command.mjs';
 import { ensureDebianPackages, MACHINE_PACKAGES } from './setup/debian-packages.mjs';
 import { goPackageToInstall } from './setup/go.mjs';
-import { ensureGuestAgent } from './setup/guest-agent.mjs';
+import { ensureGoProgram } from './setup/go-program.mjs';
 import { ensureImage } from './setup/image.mjs';
 import { ensureInitramfs } from './setup/initramfs.mjs';
 import { ensureKernel } from './setup/kernel.mjs';
 import { withSetupLock } from './setup/lock.mjs';
 import { writeManifest } from './setup/manifest.mjs';
 import { ensureNpmPackages } from './setup/npm-packages.mjs';
-import { assetsPath, homePath } from './setup/paths.mjs';
+import { assetsPath, homePath, projectPath } from './setup/paths.mjs';
 import { seconds } from './setup/progress.mjs';
 import { Tasks } from './setup/tasks.mjs';
 import { ensureTemplate } from './setup/template.mjs';
@@ -39,11 +41,18 @@ export async function setUp(signal, { packages = [], projects = PROGRAMS, addTas
     const npm = tasks.add('npm packages', [], ensureNpmPackages);
     const built = tasks.add('TypeScript', [npm], (context) => buildTypeScript(projects, context));
     const goThere = go.length === 0 ? Promise.resolve() : debian;
-    const agent = tasks.add('guest agent', [goThere], (context) => ensureGuestAgent(context));
+    const agent = tasks.add('guest agent', [goThere], (context) => ensureGoProgram('guest-agent', context));
+    const jailer = tasks.add('jailer', [goThere], (context) => ensureGoProgram('jailer', context));
+    const gateway = existsSync(join(projectPath, 'gateway/cmd/fuse-gateway/main.go'))
+      ? tasks.add('gateway', [goThere], (context) => ensureGoProgram('gateway', context))
+      : undefined;
     const kernel = tasks.add('kernel', [debian], ensureKernel);
     const base = tasks.add('base image', [debian], (context) => ensureImage('base', context));
     const initramfs = tasks.add('initramfs', [kernel, agent], ensureInitramfs);
-    const manifest = tasks.add('manifest', [kernel, initramfs, base], writeManifest);
+    const programs = Promise.all([jailer, gateway]).then(([jailer, gateway]) =>
+      gateway === undefined ? { jailer } : { jailer, gateway },
+    );
+    const manifest = tasks.add('manifest', [kernel, initramfs, programs, base], writeManifest);
     tasks.add('first template', [manifest, built], ensureTemplate);
     addTasks?.(tasks, built);
     await tasks.finish();

@@ -4,7 +4,10 @@ import { run, SetupError, tryRun } from './command.mjs';
 import { rootAccess } from './root.mjs';
 
 /** What running and building microVMs needs. Without root, mmdebstrap also needs uidmap. */
-export const MACHINE_PACKAGES = ['qemu-system-x86', 'mmdebstrap', 'erofs-utils', 'e2fsprogs', 'debian-archive-keyring'];
+export const MACHINE_PACKAGES = [
+  ...['qemu-system-x86', 'mmdebstrap', 'erofs-utils', 'e2fsprogs', 'debian-archive-keyring'],
+  ...['nftables', 'iproute2'],
+];
 
 // biome-ignore lint/suspicious/noTemplateCurlyInString: dpkg-query fills it in
 const DPKG_FORMAT = '${Package}\\t${db:Status-Status}\\n';

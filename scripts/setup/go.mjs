@@ -1,14 +1,26 @@
-/** The Go toolchain that builds the guest agent: found, and new enough for guest/go.mod. */
+/** The Go toolchain that builds what is written in Go: found, and new enough for every module. */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SetupError, tryRun } from './command.mjs';
 import { projectPath } from './paths.mjs';
 
+/** Folders that are a Go module each. @returns {Promise<string[]>} */
+export async function goModules() {
+  const entries = await readdir(projectPath, { withFileTypes: true });
+  const directories = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+  const files = await Promise.all(directories.map((name) => readdir(join(projectPath, name))));
+  return directories.filter((_, index) => files[index]?.includes('go.mod')).sort();
+}
+
 /** @returns {Promise<string>} such as "1.24.0" */
 export async function neededGoVersion() {
-  const version = /^go (\d+(?:\.\d+)*)/m.exec(await readFile(join(projectPath, 'guest/go.mod'), 'utf8'))?.[1];
-  if (version === undefined) throw new Error('guest/go.mod names no Go version');
-  return version;
+  let newest = '0';
+  for (const module of await goModules()) {
+    const version = /^go (\d+(?:\.\d+)*)/m.exec(await readFile(join(projectPath, module, 'go.mod'), 'utf8'))?.[1];
+    if (version === undefined) throw new Error(`${module}/go.mod names no Go version`);
+    if (compareVersions(version, newest) > 0) newest = version;
+  }
+  return newest;
 }
 
 /** The newest `go` among PATH, the Go site's usual place and Debian's versioned packages. @returns {Promise<{path: string, version: string} | undefined>} */
@@ -47,7 +59,7 @@ export async function requireGo() {
 /** @param {{version: string} | undefined} go @param {string} needed */
 function unsuitable(go, needed) {
   const found = go === undefined ? 'Go is not installed' : `Go ${go.version} is too old`;
-  return new SetupError(`${found}: the guest agent needs Go ${needed} or newer`, {
+  return new SetupError(`${found}: Fuse needs Go ${needed} or newer`, {
     hint: [
       'get it in one of these ways, then start again:',
       '  Debian 13, Ubuntu 25.04 or newer:  apt-get update && apt-get install golang-go',

@@ -2,7 +2,7 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { findGo } from '../setup/go.mjs';
+import { findGo, goModules } from '../setup/go.mjs';
 import { projectPath } from '../setup/paths.mjs';
 import { show } from '../setup/show.mjs';
 import { noTests } from './counts.mjs';
@@ -29,14 +29,15 @@ const check = (name, argv) => ({
 /** @returns {Promise<Suite[]>} */
 export async function allSuites() {
   const go = (await findGo())?.path ?? 'go';
+  const modules = await goModules();
   const bin = (/** @type {string} */ name) => join('node_modules/.bin', name);
   return [
     check('biome', [bin('biome'), 'check', '--error-on-warnings', '.']),
     check('types of the scripts', [bin('tsc'), '-p', 'scripts']),
     check('dependency-cruiser', [bin('depcruise'), '--config', '.dependency-cruiser.cjs', 'apps', 'packages']),
     check('knip', [bin('knip'), '--no-config-hints']),
-    check('go vet', [go, '-C', 'guest', 'vet', './...']),
-    { name: 'go test', run: (signal) => goTest(go, signal) },
+    ...modules.map((module) => check(`go vet ${module}`, [go, '-C', module, 'vet', './...'])),
+    ...modules.map((module) => goTest(go, module)),
     vitest('unit', UNIT_DEADLINE_MS, []),
     vitest('vm', VM_DEADLINE_MS, []),
   ];
@@ -48,12 +49,17 @@ export const suitesMatching = (pattern) => [
   vitest('vm', VM_DEADLINE_MS, [pattern, '--passWithNoTests']),
 ];
 
-/** @param {string} go @param {AbortSignal} signal @returns {Promise<Counts>} */
-async function goTest(go, signal) {
-  const counter = goTestCounter((line) => process.stdout.write(`${line}\n`));
-  const argv = [go, '-C', 'guest', 'test', '-timeout', '5m', '-json', './...'];
-  const code = await show(argv, { cwd: projectPath, signal, deadlineMs: UNIT_DEADLINE_MS, onLine: counter.onLine });
-  return counter.end(code);
+/** @param {string} go @param {string} module @returns {Suite} */
+function goTest(go, module) {
+  return {
+    name: `go test ${module}`,
+    async run(signal) {
+      const counter = goTestCounter((line) => process.stdout.write(`${line}\n`));
+      const argv = [go, '-C', module, 'test', '-timeout', '5m', '-json', './...'];
+      const code = await show(argv, { cwd: projectPath, signal, deadlineMs: UNIT_DEADLINE_MS, onLine: counter.onLine });
+      return counter.end(code);
+    },
+  };
 }
 
 /** @param {string} project @param {number} deadlineMs @param {string[]} args @returns {Suite} */
