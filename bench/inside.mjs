@@ -11,6 +11,8 @@
  * pipe    MiB up into a command's stdin and down from its stdout
  * file    MiB up and down as a file; tar: in an archive
  * http    requests over 8 kept-alive connections to a server in the guest (answers of 1 KiB)
+ *
+ * With the processor time of all that takes part, which a busy machine changes less than how long it takes. For profiles: FUSE_BENCH_NODE_ARGUMENTS.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import http from 'node:http';
@@ -20,6 +22,7 @@ import { parseArgs } from 'node:util';
 import { FuseClient } from '../packages/sdk/dist/index.js';
 import { forwardPort, nodeFetch, nodeWebSockets } from '../packages/sdk/dist/node/index.js';
 import { localStack, quantile, report, timed } from './local-stack.mjs';
+import { emulatorBelow, ProcessorTime } from './processor-time.mjs';
 import { count, exec, freshId, request, responded, send, tunnel } from './raw-calls.mjs';
 import { startRawGuest, templateOf } from './raw-guest.mjs';
 import { separateStack } from './separate-stack.mjs';
@@ -30,6 +33,7 @@ const { values } = parseArgs({
     mib: { type: 'string', default: '100' },
     ram: { type: 'string', default: '512' },
     rounds: { type: 'string', default: '3' },
+    'warm-up': { type: 'string', default: '150' },
     only: { type: 'string', default: 'exec,many,stream,keys,pipe,file,tar,http' },
     stack: { type: 'string', default: 'local' },
   },
@@ -41,7 +45,7 @@ const piece = new Uint8Array(65_536).map((_, index) => (index * 2_654_435_761) >
 const HTTP_CONNECTIONS = 8;
 const PARALLEL = 50;
 // Both ways run before they are timed: a service and a client that have been up for a while are what is compared, not the compiler.
-const WARM_UP = 150;
+const WARM_UP = Number(values['warm-up']);
 const WARM_UP_MANY = 6;
 
 const source = await templateOf({ image: 'base', cpus: 1, ramMiB: Number(values.ram), diskGiB: 2 });
@@ -56,9 +60,15 @@ const client = new FuseClient({
   webSockets: nodeWebSockets(),
 });
 const { environments } = client;
+/** What each way spends, of all that it needs. */
+const spenders = {
+  raw: { client: process.pid, guest: raw.pid ?? 0 },
+  api: { client: process.pid, ...stack.pids, guest: 0 },
+};
 try {
   const spec = { cpus: 1, ram_mb: Number(values.ram), storage_gb: 2 };
   const { id } = await environments.create({ task_id: 'inside', spec });
+  spenders.api.guest = emulatorBelow(stack.home);
   const parts = { exec: execs, many, stream, keys, pipe, file, tar, http: requests };
   try {
     for (const name of values.only.split(',')) await parts[/** @type {keyof typeof parts} */ (name)](id);
@@ -75,14 +85,17 @@ try {
 /** @param {string} id */
 async function execs(id) {
   const series = { 'raw: exec': /** @type {number[]} */ ([]), 'API: exec': /** @type {number[]} */ ([]) };
+  const spent = spending();
   for (let i = -WARM_UP; i < n; i++) {
-    const one = await timed(() => exec(session, { argv: ['true'] }));
-    const other = await timed(() => environments.exec(id, { cmd: ['true'] }));
+    if (i === 0) spent.forget();
+    const one = await spent.raw.of(() => timed(() => exec(session, { argv: ['true'] })));
+    const other = await spent.api.of(() => timed(() => environments.exec(id, { cmd: ['true'] })));
     if (i < 0) continue;
     series['raw: exec'].push(one.ms);
     series['API: exec'].push(other.ms);
   }
   report('exec of `true`, one at a time', series);
+  spent.report(n, 'call');
   ratio(series['API: exec'], series['raw: exec']);
 }
 
@@ -96,9 +109,11 @@ async function many(id) {
   };
   const at = (/** @type {() => Promise<unknown>} */ call) =>
     timed(() => Promise.all(Array.from({ length: PARALLEL }, async () => (await timed(call)).ms)));
+  const spent = spending();
   for (let i = -WARM_UP_MANY; i < rounds * 2; i++) {
-    const one = await at(() => exec(session, { argv: ['true'] }));
-    const other = await at(() => environments.exec(id, { cmd: ['true'] }));
+    if (i === 0) spent.forget();
+    const one = await spent.raw.of(() => at(() => exec(session, { argv: ['true'] })));
+    const other = await spent.api.of(() => at(() => environments.exec(id, { cmd: ['true'] })));
     if (i < 0) continue;
     series[`raw: ${PARALLEL} at once, all`]?.push(one.ms);
     series[`API: ${PARALLEL} at once, all`]?.push(other.ms);
@@ -106,6 +121,7 @@ async function many(id) {
     series['API: each of them']?.push(...other.value);
   }
   report(`exec of \`true\`, ${PARALLEL} at once`, series);
+  spent.report(rounds * 2 * PARALLEL, 'call');
   ratio(series[`API: ${PARALLEL} at once, all`] ?? [], series[`raw: ${PARALLEL} at once, all`] ?? []);
 }
 
@@ -149,19 +165,25 @@ async function keys(id) {
   const typing = request(session, 'POST', `/v1/execs/${execId}/stdin`, true);
   const terminal = await environments.attach(id, { cmd: ['cat'] });
   const output = terminal.output.getReader();
+  const spent = spending();
   for (let i = -WARM_UP; i < n; i++) {
+    if (i === 0) spent.forget();
     const key = Buffer.from('x');
-    const one = await timed(
-      () =>
-        new Promise((resolve) => {
-          onEcho = resolve;
-          typing.write(key);
-        }),
+    const one = await spent.raw.of(() =>
+      timed(
+        () =>
+          new Promise((resolve) => {
+            onEcho = resolve;
+            typing.write(key);
+          }),
+      ),
     );
-    const other = await timed(async () => {
-      void terminal.write(key);
-      await output.read();
-    });
+    const other = await spent.api.of(() =>
+      timed(async () => {
+        void terminal.write(key);
+        await output.read();
+      }),
+    );
     if (i < 0) continue;
     series['raw: echo'].push(one.ms);
     series['API: echo'].push(other.ms);
@@ -169,6 +191,7 @@ async function keys(id) {
   typing.close();
   await terminal.close();
   report('key -> echo in a terminal', series);
+  spent.report(n, 'key');
   ratio(series['API: echo'], series['raw: echo']);
 }
 
@@ -361,14 +384,33 @@ async function requests(id) {
 /** @param {string} name @param {{raw: () => Promise<unknown>, api: () => Promise<unknown>}} both */
 async function throughput(name, { raw: rawWork, api }) {
   const rates = { raw: /** @type {number[]} */ ([]), api: /** @type {number[]} */ ([]) };
+  const spent = spending();
   for (let i = 0; i < rounds; i++) {
-    rates.raw.push(bytes / 1_048.576 / (await timed(rawWork)).ms);
-    rates.api.push(bytes / 1_048.576 / (await timed(api)).ms);
+    rates.raw.push(bytes / 1_048.576 / (await spent.raw.of(() => timed(rawWork))).ms);
+    rates.api.push(bytes / 1_048.576 / (await spent.api.of(() => timed(api))).ms);
   }
   const [rawRate, apiRate] = [quantile(rates.raw, 0.5), quantile(rates.api, 0.5)];
   process.stdout.write(
     `${name}, ${values.mib} MiB, MiB/s (median of ${rounds}; ${cpus().length} x ${cpus()[0]?.model.trim()}): raw ${rawRate.toFixed(1)}, API ${apiRate.toFixed(1)}: ${((100 * apiRate) / rawRate).toFixed(0)} %\n`,
   );
+  spent.report((rounds * bytes) / 1_048_576, 'MiB');
+}
+
+/** What both ways spend, to be begun anew by `forget` once they are warm. */
+function spending() {
+  const spent = {
+    raw: new ProcessorTime(spenders.raw),
+    api: new ProcessorTime(spenders.api),
+    forget() {
+      spent.raw = new ProcessorTime(spenders.raw);
+      spent.api = new ProcessorTime(spenders.api);
+    },
+    /** @param {number} units @param {string} unit */
+    report(units, unit) {
+      process.stdout.write(`  raw: ${spent.raw.per(units, unit)}\n  API: ${spent.api.per(units, unit)}\n`);
+    },
+  };
+  return spent;
 }
 
 /** @param {number[]} api @param {number[]} rawSeries */

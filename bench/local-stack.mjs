@@ -38,6 +38,7 @@ export async function localStack(variables = {}) {
   const token = (await readFile(join(home, 'token'), 'utf8')).trim();
   const { host_url: hostUrl, host_token: hostToken } = JSON.parse(await readFile(join(home, 'local.json'), 'utf8'));
   return {
+    pids: { service: child.pid ?? 0 },
     home,
     url,
     token,

@@ -57,6 +57,7 @@ export async function separateStack() {
   });
   if (!registered.ok) throw new Error(`the host was not registered: ${await registered.text()}`);
   return {
+    pids: { 'host agent': children[0]?.pid ?? 0, orchestrator: children[1]?.pid ?? 0 },
     home,
     url,
     token,
