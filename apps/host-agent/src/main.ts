@@ -1,10 +1,11 @@
 import { AppError } from '@fuse/contract';
-import { createLogger, waitForStopSignal } from '@fuse/runtime';
+import { createLogger, letHeapGrow, waitForStopSignal } from '@fuse/runtime';
 import { createHostAgent } from './app.ts';
 import { ConfigError, loadConfig } from './config.ts';
 
 /** Runs until a stop signal. Returns the exit code. */
 export async function main(variables: Record<string, string | undefined>): Promise<number> {
+  letHeapGrow();
   try {
     const config = loadConfig(variables);
     const log = createLogger({ name: 'host-agent', level: config.logLevel });

@@ -2,7 +2,7 @@
  * The service process itself. SIGTERM and SIGHUP stop it and leave every VM running for the next one to take over (a restart, an
  * upgrade). SIGINT, which is Ctrl-C in the foreground and what `down` sends, destroys everything first.
  */
-import { createLogger, waitForStopSignal } from '@fuse/runtime';
+import { createLogger, letHeapGrow, waitForStopSignal } from '@fuse/runtime';
 import { endEverything } from './end-everything.ts';
 import { Failure, say } from './failure.ts';
 import { lockFile } from './file-lock.ts';
@@ -15,6 +15,7 @@ import { startStack } from './stack.ts';
 import { ensureToken } from './token.ts';
 
 export async function serve(home: Home, env: ProcessEnv, { background }: { background: boolean }): Promise<void> {
+  letHeapGrow();
   await makeHome(home);
   await using lock = await lockFile(home.serviceLock);
   if (lock === undefined)

@@ -1,11 +1,12 @@
 import { AppError } from '@fuse/contract';
 import { openObjectStore } from '@fuse/object-store';
-import { createLogger, waitForStopSignal } from '@fuse/runtime';
+import { createLogger, letHeapGrow, waitForStopSignal } from '@fuse/runtime';
 import { createOrchestrator } from './app.ts';
 import { ConfigError, loadConfig } from './config.ts';
 
 /** Runs until a stop signal. Returns the exit code. */
 export async function main(variables: Record<string, string | undefined>): Promise<number> {
+  letHeapGrow();
   try {
     const config = loadConfig(variables);
     const log = createLogger({ name: 'orchestrator', level: config.logLevel });

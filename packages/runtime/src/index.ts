@@ -1,4 +1,5 @@
 export * from './clock.ts';
+export * from './garbage-collection.ts';
 export * from './ids.ts';
 export * from './lifecycle.ts';
 export * from './logger.ts';
