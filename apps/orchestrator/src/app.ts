@@ -48,6 +48,7 @@ import type { UpgradeRoute } from './http/upgrade-route.ts';
 import { registerImageRoutes } from './images/routes.ts';
 import { installFleetMetrics } from './metrics/fleet-metrics.ts';
 import { createReconcileMetrics } from './metrics/reconcile-metrics.ts';
+import { registerNetworkRoutes } from './network/routes.ts';
 import { registerOpenApiRoutes } from './openapi/routes.ts';
 import { QueueServer } from './queue/queue-server.ts';
 import { installQuotaMetrics } from './quotas/quota-metrics.ts';
@@ -61,6 +62,7 @@ import { RunWorker } from './runs/run-worker.ts';
 import { Wakeup } from './runs/wakeup.ts';
 import { createSealer } from './secrets/aes-sealer.ts';
 import { Resealer } from './secrets/resealing.ts';
+import { LoginAttempts } from './sessions/login-attempts.ts';
 import { registerSessionRoutes } from './sessions/routes.ts';
 import { SessionService } from './sessions/session-service.ts';
 import { ChunkCollector } from './snapshots/exporting/chunk-collector.ts';
@@ -138,6 +140,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       startLeaseMs: config.takeoverMs,
       archiving: { objectStore, retentionMs: config.execs.retentionMs },
       hostRetryMs: HOST_RETRY_MS,
+      network: config.network,
       publicAddress: () => config.publicAddress ?? listensAt,
       measurePhase: (phase, seconds) => metrics.startPhaseSeconds.observe({ phase }, seconds),
     };
@@ -157,6 +160,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         clusterTag: cluster.tag,
         owner,
         intervals: config.reconciling,
+        network: config.network,
         metrics: createReconcileMetrics(metrics.registry),
       }),
     );
@@ -280,10 +284,11 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           sessions: masterToken === undefined ? undefined : new SessionService(db, credentials, masterToken),
           secureCookies: config.secureCookies,
           publicUrl: config.publicUrl,
+          attempts: new LoginAttempts(systemClock),
         });
         registerAuditRoutes(app, db);
         registerUsageRoutes(app, new UsageService(db));
-        registerTenantRoutes(app, new TenantService(db, credentials));
+        registerTenantRoutes(app, new TenantService(db, credentials, environments));
         registerApiKeyRoutes(app, new ApiKeyService(db, credentials));
         registerHostRoutes(app, hosts, new HostJoining({ db, sealer, hosts, clusterTag: cluster.tag }));
         registerImageRoutes(app, hostDirectory);
@@ -294,6 +299,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
           refreshCredentials: () => credentials.refresh(),
           exec: (reply, ref, request) => answerExec(execs, reply, ref, request),
         });
+        registerNetworkRoutes(app, { context: environmentContext, environments });
         registerComputerRoutes(app, environments);
         registerExecRoutes(app, execs);
         registerSnapshotRoutes(app, snapshots);

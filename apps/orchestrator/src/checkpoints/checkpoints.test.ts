@@ -131,12 +131,10 @@ describe.each(engines)('checkpoints on %s', (engine) => {
   });
 
   it('count in their tenant’s snapshot bytes: none is begun without room, one that turns out too large goes at once, and its environment runs on', async () => {
-    const quota = (bytes: number | undefined) =>
-      scene.db.query
-        .updateTable('tenants')
-        .set({ quotas: bytes === undefined ? {} : { snapshot_bytes: bytes } })
-        .where('id', '=', DEFAULT_TENANT)
-        .execute();
+    const quota = (bytes: number | undefined) => {
+      const quotas = JSON.stringify(bytes === undefined ? {} : { snapshot_bytes: bytes });
+      return sql`update tenants set quotas = ${quotas}::jsonb where id = ${DEFAULT_TENANT}`.execute(scene.db.query);
+    };
     const row = await running('a');
     await writeFile(`${scene.host.vms.get(row.vm_id)?.root}/big`, Buffer.alloc(1_000));
     await checkpoint(row);

@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify';
 import { MASTER_IN_SESSION, sessionSecret } from '../http/callers.ts';
 import type { App } from '../http/http-server.ts';
 import { requireSameOrigin } from '../http/same-origin.ts';
+import type { LoginAttempts } from './login-attempts.ts';
 import type { SessionService } from './session-service.ts';
 
 const config = { auth: 'none' } as const;
@@ -15,9 +16,10 @@ export interface SessionParts {
   /** Whether cookies are for TLS alone; undefined: when the request, or `publicUrl`, is of TLS. */
   secureCookies: boolean | undefined;
   publicUrl: string | undefined;
+  attempts: LoginAttempts;
 }
 
-export function registerSessionRoutes(app: App, { sessions, secureCookies, publicUrl }: SessionParts): void {
+export function registerSessionRoutes(app: App, { sessions, secureCookies, publicUrl, attempts }: SessionParts): void {
   const cookie = (request: FastifyRequest, value: string, seconds: number): string => {
     const isSecure = secureCookies ?? (request.protocol === 'https' || publicUrl?.startsWith('https:') === true);
     return `${SESSION_COOKIE}=${value}; Path=/; Max-Age=${seconds}; HttpOnly; SameSite=Lax${isSecure ? '; Secure' : ''}`;
@@ -33,8 +35,10 @@ export function registerSessionRoutes(app: App, { sessions, secureCookies, publi
       onRequest: async (_request, reply) => (sessions === undefined ? reply.code(204).send() : undefined),
     },
     async (request, reply) => {
+      const attempt = attempts.begin(request.raw.socket.remoteAddress);
       const secret = await sessions?.begin(request.body.token);
       if (secret === undefined) throw new AppError('unauthorized', 'invalid token');
+      attempt.succeeded();
       request.caller = MASTER_IN_SESSION; // for the audit log
       return reply
         .code(204)
