@@ -49,8 +49,8 @@ export async function createHostAgent(
   try {
     await mkdir(config.dataDirectory, { recursive: true, mode: 0o700 });
     disposables.add('data lock', await lockDataDirectory(config.dataDirectory));
-    disposables.add('spawner', openSpawner(log));
     const assets = await loadAssets(config.assetsManifestPath);
+    disposables.add('spawner', openSpawner(log, assets.programs.jailer.path));
     const store = shared ?? disposables.add('object store', await openObjectStore(config.objectStore));
     await store.check();
     const driver = await openQemuDriver({

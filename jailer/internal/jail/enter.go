@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fuse/jailer/internal/netns"
-	"fuse/jailer/internal/protocol"
 	"fuse/jailer/internal/seccomp"
 )
 
@@ -34,7 +33,7 @@ func enter(socket int) error {
 	if err := unix.CloseRange(uint(socket), ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
-	start, err := instructions(socket)
+	start, err := hear(socket)
 	if err != nil {
 		return err
 	}
@@ -61,16 +60,16 @@ func enter(socket int) error {
 	return pathError("execute", start.Program, err)
 }
 
-func instructions(socket int) (protocol.Start, error) {
+func hear(socket int) (instructions, error) {
 	message := make([]byte, maxMessageBytes)
 	n, _, err := unix.Recvfrom(socket, message, 0)
 	if err != nil {
-		return protocol.Start{}, os.NewSyscallError("recvfrom", err)
+		return instructions{}, os.NewSyscallError("recvfrom", err)
 	}
 	if n == 0 {
-		return protocol.Start{}, errors.New("whoever started it is gone")
+		return instructions{}, errors.New("whoever started it is gone")
 	}
-	var start protocol.Start
+	var start instructions
 	err = json.Unmarshal(message[:n], &start)
 	return start, err
 }

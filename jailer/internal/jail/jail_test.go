@@ -331,8 +331,8 @@ func TestFilesThatAreOpenedForReadingOnly(t *testing.T) {
 	prisoner.Up()
 	expectAttempts(t, prisoner.found(t), map[string]string{
 		"open": "ok", "content": "template", "write to it": "EBADF", "map it privately": "ok", "map it shared": "EACCES",
-		"open another": "EROFS", "open its own": "ok", "open one that is missing": "EACCES", "by another name": "EACCES",
-		"afterwards": "ENOSYS", "for reading, afterwards": "ok",
+		"open another": "EROFS", "open its own": "ok", "open one that is missing": "EACCES", "by another name": "EACCES", "with another flag": "EACCES",
+		"afterwards": "ENOSYS", "its own, afterwards": "ok", "for reading, afterwards": "ok",
 	})
 	prisoner.end(t)
 	if content, _ := os.ReadFile(p.path("readonly/template")); string(content) != "template" {

@@ -29,6 +29,14 @@ const (
 	saysError    = 'e' // and a sentence
 )
 
+// instructions for the second stage.
+type instructions struct {
+	Program string
+	Args    []string
+	Cwd     string
+	Jail    *protocol.Jail
+}
+
 // Jailed is a program that runs in its jail.
 type Jailed struct {
 	Process  *os.Process
@@ -45,7 +53,7 @@ func Start(start protocol.Start, files []*os.File, hold *os.File) (*Jailed, erro
 	if err := check(start); err != nil {
 		return nil, fmt.Errorf("a jail that cannot be: %w", err)
 	}
-	message, err := json.Marshal(start)
+	message, err := json.Marshal(instructions{start.Program, start.Args, start.Cwd, start.Jail})
 	if err != nil {
 		return nil, err
 	}

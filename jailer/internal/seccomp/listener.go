@@ -40,8 +40,8 @@ type addedDescriptor struct {
 	fileFlags uint32
 }
 
-// Listener answers a program that opens files for reading and writing: those that it names here are opened for reading only, in its root; the rest is the kernel's to decide.
-// None of that makes it a barrier (the program could change the name after we have read it): it gives descriptors that are worth less than what was asked for.
+// Listener answers a program that opens files for reading and writing: some, by their names, are opened for reading only, in its root; the rest is the kernel's to decide.
+// It is no barrier (the program could change the name after we have read it), and need be none: it gives descriptors that are worth less than what was asked for.
 type Listener struct {
 	file  *os.File
 	paths []string
@@ -56,7 +56,7 @@ func Listen(descriptor int, paths []string) *Listener {
 	return l
 }
 
-// Close is idempotent; from then on the program opens nothing for reading and writing.
+// Close is idempotent; what would be asked is refused from then on.
 func (l *Listener) Close() {
 	if l != nil {
 		l.file.Close()
@@ -100,7 +100,7 @@ func (l *Listener) answerOne(descriptor uintptr) {
 	}
 	if file >= 0 {
 		defer unix.Close(file)
-		added := addedDescriptor{id: asked.id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, source: uint32(file), fileFlags: unix.O_CLOEXEC}
+		added := addedDescriptor{id: asked.id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, source: uint32(file)}
 		if ioctl(descriptor, unix.SECCOMP_IOCTL_NOTIF_ADDFD, unsafe.Pointer(&added)) == nil {
 			return
 		}

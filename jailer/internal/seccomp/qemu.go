@@ -32,7 +32,8 @@ var unseen = []uint32{unix.SYS_CLONE3, unix.SYS_OPENAT2}
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // Qemu is the filter of a QEMU that starts with `-sandbox on`, which adds that it starts nothing. With `notify` a listener is asked about each
-// opening of a file for reading and writing; once it is closed there are none.
+// opening of a file with O_RDWR and no other flag, and once it is closed there are none. QEMU opens a memory file that way; disks, which it opens
+// again in the course of its life, it opens with O_CLOEXEC.
 func Qemu(notify bool) *Filter {
 	f := newFilter()
 	for _, call := range refused {
@@ -47,8 +48,8 @@ func Qemu(notify bool) *Filter {
 	f.ifMasked(unix.SYS_IOCTL, 1, ^uint32(0), unix.TIOCSTI, errno(unix.EPERM))
 	if notify {
 		f.notifies = true
-		f.ifMasked(unix.SYS_OPEN, 1, unix.O_ACCMODE, unix.O_RDWR, unix.SECCOMP_RET_USER_NOTIF)
-		f.ifMasked(unix.SYS_OPENAT, 2, unix.O_ACCMODE, unix.O_RDWR, unix.SECCOMP_RET_USER_NOTIF)
+		f.ifMasked(unix.SYS_OPEN, 1, ^uint32(0), unix.O_RDWR, unix.SECCOMP_RET_USER_NOTIF)
+		f.ifMasked(unix.SYS_OPENAT, 2, ^uint32(0), unix.O_RDWR, unix.SECCOMP_RET_USER_NOTIF)
 	}
 	return f
 }

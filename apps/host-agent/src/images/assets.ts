@@ -18,10 +18,13 @@ export const ImageAsset = z.object({
 });
 export type ImageAsset = z.infer<typeof ImageAsset>;
 
+const Program = z.object({ path: z.string(), sha256: z.string().length(64) });
+
 export const Assets = z.object({
   kernel: z.object({ path: z.string(), version: z.string(), sha256: z.string().length(64) }),
   initramfs: z.object({ path: z.string(), sha256: z.string().length(64) }),
   images: z.array(ImageAsset),
+  programs: z.object({ jailer: Program, gateway: Program.optional() }),
 });
 export type Assets = z.infer<typeof Assets>;
 
@@ -35,7 +38,12 @@ export async function loadAssets(manifestPath: string): Promise<Assets> {
       hint: 'run `npm run setup` in the project to build them',
     });
   }
-  return Assets.parse(JSON.parse(text));
+  const assets = Assets.safeParse(JSON.parse(text));
+  if (assets.success) return assets.data;
+  throw new AppError('unavailable', `${manifestPath} is of another version of Fuse`, {
+    cause: assets.error,
+    hint: 'run `npm run setup` in the project to bring it up to date',
+  });
 }
 
 /** 400 naming the images that exist. */

@@ -42,7 +42,7 @@ async function sleeper(): Promise<VmmProcess> {
 
 async function spawners(parent = process.pid): Promise<number[]> {
   const ours = descendantsOf(parent, await runningProcesses());
-  return ours.filter(({ command }) => command.endsWith('bin/spawner.js')).map(({ pid }) => pid);
+  return ours.filter(({ command }) => command.endsWith('fuse-jailer serve')).map(({ pid }) => pid);
 }
 
 async function killSpawners(): Promise<number[]> {

@@ -1,21 +1,42 @@
 /** Starting programs through this process's one spawner. */
-import { basename } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { basename, join } from 'node:path';
+import { AppError } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
+import { z } from 'zod';
 import { type ChildSpec, Spawner, type StartedChild } from './spawner.ts';
 
 let current: Spawner | undefined;
 let logger: Logger | undefined;
+let program: string | undefined;
 
 function spawner(): Spawner {
   if (current === undefined || current.isLost) {
-    current = new Spawner(() => logger?.warn('the spawner has ended; the next child gets a new one'));
+    program ??= builtJailer();
+    current = new Spawner(program, () => logger?.warn('the spawner has ended; the next child gets a new one'));
   }
   return current;
 }
 
+/** What set-up built, for programs that are not told: those that are no host agent. */
+function builtJailer(): string {
+  const manifestPath = join(process.env.FUSE_HOME || join(homedir(), '.fuse'), 'assets', 'manifest.json');
+  try {
+    const manifest = z.object({ programs: z.object({ jailer: z.object({ path: z.string() }) }) });
+    return manifest.parse(JSON.parse(readFileSync(manifestPath, 'utf8'))).programs.jailer.path;
+  } catch (cause) {
+    throw new AppError('unavailable', `${manifestPath} names no fuse-jailer`, {
+      cause,
+      hint: 'run `npm run setup` in the project to build it',
+    });
+  }
+}
+
 /** Starts it now, so that the first VM does not wait for it. Disposing ends it; what is started afterwards starts another. */
-export function openSpawner(log: Logger): AsyncDisposable {
+export function openSpawner(log: Logger, jailer?: string): AsyncDisposable {
   logger = log;
+  program = jailer ?? program;
   spawner();
   return { [Symbol.asyncDispose]: endSpawner };
 }
@@ -27,7 +48,7 @@ export async function endSpawner(): Promise<void> {
   await ending?.[Symbol.asyncDispose]();
 }
 
-export function startChild(spec: ChildSpec): Promise<StartedChild> {
+export async function startChild(spec: ChildSpec): Promise<StartedChild> {
   return spawner().start(spec);
 }
 

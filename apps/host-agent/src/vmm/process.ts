@@ -1,15 +1,16 @@
 /**
  * A VMM's process, ours or adopted from an earlier host agent. It is named by pid, start time and the machine's boot: a pid that was
  * given to another process since is never signalled. Its identity lies in `vmm.json` in the VM's directory; between spawn and that write
- * only the working directory tells whose it is, which is why it is always the VM's directory.
+ * only the working directory tells whose it is, which is why it is always the VM's directory, in a jail by another name.
  */
-import { readdirSync, readlinkSync } from 'node:fs';
-import { readFile, realpath, rename, writeFile } from 'node:fs/promises';
+import { type BigIntStats, readdirSync, statSync } from 'node:fs';
+import { readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { DeadlineError, sleep, withDeadline } from '@fuse/runtime';
 import { z } from 'zod';
 import { startChild } from './children.ts';
+import type { Jail } from './jail.ts';
 import { type ChildStdio, SpawnerLost, type StartedChild } from './spawner.ts';
 
 const IDENTITY_FILE = 'vmm.json';
@@ -44,6 +45,7 @@ export function hostBootId(): Promise<string> {
 export class VmmProcess {
   readonly exited: Promise<ProcessEnd>;
   readonly #identity: ProcessIdentity;
+  readonly #child: StartedChild | undefined;
   #end: (end: ProcessEnd) => void = () => {};
   /** Whether somebody will say how it ends. */
   #isReported: boolean;
@@ -53,6 +55,7 @@ export class VmmProcess {
   /** `child` when it is the spawner's, which reports how it ends; an adopted one is watched. */
   private constructor(identity: ProcessIdentity, child?: StartedChild) {
     this.#identity = identity;
+    this.#child = child;
     this.exited = new Promise((resolve) => {
       this.#end = resolve;
     });
@@ -79,17 +82,20 @@ export class VmmProcess {
     directory: string;
     /** Descriptors from 0 on. */
     stdio: readonly Exclude<ChildStdio, 'pipe'>[];
+    jail?: Jail;
+    /** The name of `directory` in the jail. */
+    jailDirectory?: string;
   }): Promise<VmmProcess> {
-    const { program, args, directory, stdio } = options;
-    const child = await startChild({ program, args, cwd: directory, env: {}, session: true, stdio }).catch(
+    const { program, args, directory, stdio, jail, jailDirectory: cwd = directory } = options;
+    const child = await startChild({ program, args, cwd, env: {}, session: true, stdio, jail }).catch(
       async (cause: Error) => {
         if (cause instanceof SpawnerLost) await VmmProcess.#endOrphan(directory, program);
         throw new AppError('unavailable', `cannot start ${program}: ${cause.message}`, { cause });
       },
     );
-    const stat = await readStat(child.pid);
-    if (stat === undefined) throw new AppError('unavailable', `${basename(program)} ended at once`);
-    const identity = { pid: child.pid, startTicks: stat.startTicks, bootId: await hostBootId(), program };
+    const status = await readStat(child.pid);
+    if (status === undefined) throw new AppError('unavailable', `${basename(program)} ended at once`);
+    const identity = { pid: child.pid, startTicks: status.startTicks, bootId: await hostBootId(), program };
     const started = new VmmProcess(identity, child);
     try {
       await writeIdentity(directory, identity);
@@ -131,6 +137,11 @@ export class VmmProcess {
     return new VmmProcess(identity);
   }
 
+  /** It has started: what its jail allows for that alone is over. */
+  up(): void {
+    this.#child?.up();
+  }
+
   /** SIGKILL, which ends stopped and hung processes too, then waits until the process is gone. */
   async kill(): Promise<void> {
     for (let waitedMs = 0; await runs(this.#identity); waitedMs += KILL_POLL_MS) {
@@ -167,10 +178,10 @@ function signalIfThere(pid: number): void {
 
 async function runs(identity: ProcessIdentity): Promise<boolean> {
   if (identity.bootId !== (await hostBootId())) return false;
-  const stat = await readStat(identity.pid);
-  if (stat === undefined || stat.startTicks !== identity.startTicks) return false;
+  const status = await readStat(identity.pid);
+  if (status === undefined || status.startTicks !== identity.startTicks) return false;
   // A zombie that is the last of its threads has given everything back and only waits for its parent.
-  return !((stat.state === 'Z' || stat.state === 'X') && stat.threads <= 1);
+  return !((status.state === 'Z' || status.state === 'X') && status.threads <= 1);
 }
 
 async function readStat(pid: number): Promise<{ state: string; threads: number; startTicks: string } | undefined> {
@@ -207,31 +218,32 @@ async function readIdentity(directory: string): Promise<ProcessIdentity | undefi
   }
 }
 
-/** A VMM whose host agent died before the identity file was written. Read at once: the links are in memory, and there are hundreds. */
+/** A VMM whose host agent died before the identity file was written. Looked at synchronously: the links are in memory, and there are hundreds. */
 async function findByDirectory(
   directory: string,
   programName: string,
   isOfDirectory?: (pid: string) => boolean,
 ): Promise<ProcessIdentity | undefined> {
-  const wanted = await realpath(directory).catch(() => undefined);
+  const wanted = await stat(directory, { bigint: true }).catch(() => undefined);
   if (wanted === undefined) return undefined;
-  const isWanted = isOfDirectory ?? ((pid: string) => directoryOf(pid) === wanted);
+  const isWanted = isOfDirectory ?? ((pid: string) => isIn(pid, wanted));
   for (const entry of readdirSync('/proc')) {
     if (!/^\d+$/.test(entry) || !isWanted(entry)) continue;
     const pid = Number(entry);
     if (!(await hasProgram(pid, programName))) continue;
-    const stat = await readStat(pid);
-    if (stat !== undefined)
-      return { pid, startTicks: stat.startTicks, bootId: await hostBootId(), program: programName };
+    const status = await readStat(pid);
+    if (status !== undefined)
+      return { pid, startTicks: status.startTicks, bootId: await hostBootId(), program: programName };
   }
   return undefined;
 }
 
-/** Undefined when it has ended, or is none of ours to look into. */
-function directoryOf(pid: string): string | undefined {
+/** False when it has ended, or is none of ours to look into. In a jail the directory's name is another: the directory itself is compared. */
+function isIn(pid: string, directory: BigIntStats): boolean {
   try {
-    return readlinkSync(`/proc/${pid}/cwd`);
+    const its = statSync(`/proc/${pid}/cwd`, { bigint: true });
+    return its.ino === directory.ino && its.dev === directory.dev;
   } catch {
-    return undefined;
+    return false;
   }
 }

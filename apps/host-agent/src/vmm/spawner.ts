@@ -1,19 +1,21 @@
 /**
- * The host agent's children are started by a small process of its own, the spawner (bin/spawner.js): fork() copies the page tables of its
- * caller, which takes 10 to 26 ms in a process that also holds an embedded database and under 1 ms in a small one. There is one spawner
- * a process, started when first needed and again when it was lost; the children do not depend on it, only the news of their end does.
+ * The host agent's children are started by a small process of its own, the spawner (jailer/, `fuse-jailer serve`): fork() copies the page tables
+ * of its caller, which takes 10 to 26 ms in a process that also holds an embedded database and under 1 ms in a small one. There is one
+ * spawner a process, started when first needed and again when it was lost; the children do not depend on it, only the news of their end does.
  *
- *   to it:   {id, program, args, cwd, env, session, stdio}   {kill: id}
+ * Both sides write a JSON object a line, on its stdin and stdout:
+ *   to it:   {id, program, args, cwd, env, session, stdio, jail}   {kill: id}   {up: id}
  *   from it: {id, pid} or {id, failed: reason}, then {id, code, signal, stdout, stderr}
  *
- * Descriptors cannot be sent, so files are named and the spawner opens them.
+ * Descriptors cannot be sent, so files are named and the spawner opens them. Its stdout ends when it is gone and whatever it was about to start
+ * has become the program that it is to be, or is gone too.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
+import type { Socket } from 'node:net';
+import { createInterface } from 'node:readline';
 import { z } from 'zod';
-
-const SCRIPT = fileURLToPath(new URL('../../bin/spawner.js', import.meta.url));
+import type { Jail } from './jail.ts';
 
 const Report = z.union([
   z.object({ id: z.number(), pid: z.number().int().positive() }),
@@ -27,17 +29,25 @@ const Report = z.union([
   }),
 ]);
 
-export type ChildStdio = 'ignore' | 'pipe' | { path: string; flags: 'r' | 'a' };
+/** A tap is there already, and is opened with virtio-net headers. */
+export type ChildStdio =
+  | 'ignore'
+  | 'pipe'
+  | { path: string; flags: 'r' | 'a' }
+  | { tap: { namespacePath: string; name: string } };
 
 export interface ChildSpec {
   program: string;
   args: readonly string[];
+  /** With a jail: in the jail. */
   cwd?: string;
+  /** A jailed program has none. */
   env: Record<string, string>;
   /** A session of its own outlives spawner and host agent; anything else ends with them. */
   session: boolean;
   /** Descriptors from 0 on. Only stdout and stderr may be pipes. */
   stdio: readonly ChildStdio[];
+  jail?: Jail | undefined;
 }
 
 export interface ChildEnd {
@@ -53,6 +63,8 @@ export interface StartedChild {
   /** Rejects with SpawnerLost when nobody can tell any more. Waiting for it does not keep this process alive. */
   ended: Promise<ChildEnd>;
   kill(): void;
+  /** A jailed one has started: its `readOnlyOpens` are over. Otherwise they are a minute after its start. */
+  up(): void;
 }
 
 /** The child may be running, if it is a session, or have ended: whoever needs to know has to look. */
@@ -62,6 +74,8 @@ export class SpawnerLost extends Error {
 
 export class Spawner implements AsyncDisposable {
   readonly #process: ChildProcess;
+  readonly #commands: Socket;
+  readonly #reports: Socket;
   readonly #exited: Promise<unknown>;
   readonly #children = new Map<number, { started: Deferred<StartedChild>; ended: Deferred<ChildEnd> }>();
   readonly #held = new Set<Promise<unknown>>();
@@ -69,20 +83,26 @@ export class Spawner implements AsyncDisposable {
   #nextId = 1;
   #lost: SpawnerLost | undefined;
 
-  constructor(onLost: () => void) {
+  constructor(program: string, onLost: () => void) {
     this.#onLost = onLost;
-    this.#process = spawn(process.execPath, [SCRIPT], {
+    this.#process = spawn(program, ['serve'], {
       detached: true, // signals to our process group are for us
       env: {},
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      stdio: ['pipe', 'pipe', 'inherit'],
     });
     this.#exited = once(this.#process, 'exit').catch(() => {});
-    this.#process.on('message', (message) => this.#receive(Report.parse(message)));
     this.#process.on('error', (cause) => this.#lose(cause));
-    // A child between fork and exec still holds the channel: once it has closed, whatever was started is to be seen under its own name.
-    this.#process.on('disconnect', () => this.#lose());
+    // Node makes these pipes of sockets, though its types do not say so.
+    this.#commands = this.#process.stdin as Socket;
+    this.#reports = this.#process.stdout as Socket;
+    this.#commands.on('error', (cause) => this.#lose(cause));
+    this.#reports.on('error', () => {}); // closing follows
+    createInterface({ input: this.#reports })
+      .on('line', (line) => this.#receive(Report.parse(JSON.parse(line))))
+      .on('close', () => this.#lose());
     this.#process.unref();
-    this.#process.channel?.unref();
+    this.#commands.unref();
+    this.#reports.unref();
   }
 
   get isLost(): boolean {
@@ -102,12 +122,12 @@ export class Spawner implements AsyncDisposable {
   /** Keeps this process alive, and the spawner at its post, while `work` goes on. */
   async hold<T>(work: Promise<T>): Promise<T> {
     this.#held.add(work);
-    this.#process.channel?.ref();
+    this.#reports.ref();
     try {
       return await work;
     } finally {
       this.#held.delete(work);
-      if (this.#held.size === 0) this.#process.channel?.unref();
+      if (this.#held.size === 0) this.#reports.unref();
     }
   }
 
@@ -115,15 +135,13 @@ export class Spawner implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     while (this.#held.size > 0) await Promise.allSettled(this.#held);
     this.#lost ??= new SpawnerLost('the spawner was told to end');
-    if (this.#process.connected) this.#process.disconnect();
+    this.#commands.end();
     this.#process.ref();
     await this.#exited;
   }
 
   #send(message: object): void {
-    this.#process.send(message, (error) => {
-      if (error !== null) this.#lose(error);
-    });
+    this.#commands.write(`${JSON.stringify(message)}\n`);
   }
 
   #receive(report: z.infer<typeof Report>): void {
@@ -131,10 +149,15 @@ export class Spawner implements AsyncDisposable {
     const child = this.#children.get(id);
     if (child === undefined) return;
     if ('pid' in report) {
-      const kill = () => {
-        if (this.#children.has(id)) this.#send({ kill: id });
+      const tell = (message: object) => {
+        if (this.#children.has(id)) this.#send(message);
       };
-      child.started.resolve({ pid: report.pid, ended: child.ended.promise, kill });
+      child.started.resolve({
+        pid: report.pid,
+        ended: child.ended.promise,
+        kill: () => tell({ kill: id }),
+        up: () => tell({ up: id }),
+      });
       return;
     }
     this.#children.delete(id);

@@ -83,7 +83,7 @@ func call(number uintptr, args ...uintptr) func() error {
 
 func open(path string, flags int) func() error {
 	return func() error {
-		descriptor, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
+		descriptor, err := unix.Open(path, flags, 0)
 		unix.Close(descriptor)
 		return err
 	}
@@ -136,7 +136,7 @@ var special = map[string]func(map[string]string){
 	},
 	// Twice: as long as the host has not heard that we are up, and after that.
 	"read-only opens": func(attempts map[string]string) {
-		descriptor, err := unix.Open("/readonly/template", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		descriptor, err := unix.Open("/readonly/template", unix.O_RDWR, 0)
 		attempts["open"] = outcome(err)
 		buffer := make([]byte, 8)
 		n, _ := unix.Pread(descriptor, buffer, 0)
@@ -150,11 +150,13 @@ var special = map[string]func(map[string]string){
 		attempts["open another"] = outcome(open("/readonly/file", unix.O_RDWR)())
 		attempts["open its own"] = outcome(open("/writable/new", unix.O_RDWR)())
 		attempts["open one that is missing"] = outcome(open("/readonly/missing", unix.O_RDWR)())
+		attempts["with another flag"] = outcome(open("/readonly/template", unix.O_RDWR|unix.O_CLOEXEC)())
 		attempts["by another name"] = outcome(open("/readonly/../readonly/template", unix.O_RDWR)())
 		_, _ = os.Stdout.WriteString("waiting\n")
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && attempts["afterwards"] != "ENOSYS"; time.Sleep(time.Millisecond) {
 			attempts["afterwards"] = outcome(open("/readonly/template", unix.O_RDWR)())
 		}
+		attempts["its own, afterwards"] = outcome(open("/writable/new", unix.O_RDWR|unix.O_CLOEXEC)())
 		attempts["for reading, afterwards"] = outcome(open("/readonly/template", unix.O_RDONLY)())
 	},
 }
