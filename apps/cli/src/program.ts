@@ -16,6 +16,7 @@ import { addImageCommands } from './commands/image-list.ts';
 import { addLocalCommands } from './commands/local.ts';
 import { addMetricsCommand } from './commands/metrics.ts';
 import { addPortForwardCommand } from './commands/port-forward.ts';
+import { addQueueCommand } from './commands/queue.ts';
 import { addQuickstartCommand } from './commands/quickstart.ts';
 import { addQuotaCommands } from './commands/quotas.ts';
 import { addRunCommand } from './commands/run.ts';
@@ -76,6 +77,7 @@ export function createProgram(cli: Cli): Command {
   addTenantCommands(program, cli);
   addQuotaCommands(program, cli);
   addUsageCommand(program, cli);
+  addQueueCommand(program, cli);
   addAuditCommand(program, cli);
   addEventsCommand(program, cli);
   addMetricsCommand(program, cli);

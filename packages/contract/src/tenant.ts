@@ -2,7 +2,7 @@
  * Tenants: the customers of an operator. Each owns its API keys, environments, runs, snapshots, uploads and quotas; whatever names no tenant belongs to
  * `default`. The master acts in `default`, or in the tenant that the header `Fuse-Tenant` names. All of this is ours, api.md has none.
  *
- *   GET    /v1/tenants?limit&cursor            (M) -> ListTenants, by id
+ *   GET    /v1/tenants?limit&cursor&include    (M) -> ListTenants, by id; with include=usage each with its `usage`
  *   POST   /v1/tenants          CreateTenant   (M) -> 201 Tenant | 409
  *   GET    /v1/tenants/{id}                    (M) -> Tenant
  *   PATCH  /v1/tenants/{id}     UpdateTenant   (M) -> Tenant
@@ -79,6 +79,28 @@ export const UpdateTenant = z.object({
 });
 export type UpdateTenant = z.infer<typeof UpdateTenant>;
 
+const used = z.object({
+  environments: z.number().int(),
+  cpus: z.number().int(),
+  ram_mb: z.number().int(),
+  storage_gb: z.number().int(),
+  creates_per_minute: z.number().int(),
+  snapshot_bytes: z.number().int(),
+  output_bytes: z.number().int(),
+});
+
+/** What a tenant has now, and what of it waits for room. */
+export const TenantUsage = z.object({
+  used,
+  waiting: z.object({
+    environments: z.number().int(),
+    runs: z.number().int(),
+    /** When the one that waits longest was asked for. */
+    since: Timestamp.optional(),
+  }),
+});
+export type TenantUsage = z.infer<typeof TenantUsage>;
+
 export const Tenant = z.object({
   id: z.string(),
   label: z.string().optional(),
@@ -86,6 +108,8 @@ export const Tenant = z.object({
   disabled: z.boolean(),
   network_max: NetworkPolicy.optional(),
   network_default: NetworkPolicy.optional(),
+  /** Where it was asked for. */
+  usage: TenantUsage.optional(),
   created_at: Timestamp,
   updated_at: Timestamp,
 });
@@ -97,15 +121,7 @@ export type ListTenants = z.infer<typeof ListTenants>;
 /** `used` in the same terms as the quotas; `max_run_seconds` has no use. */
 export const Usage = z.object({
   tenant_id: z.string(),
-  used: z.object({
-    environments: z.number().int(),
-    cpus: z.number().int(),
-    ram_mb: z.number().int(),
-    storage_gb: z.number().int(),
-    creates_per_minute: z.number().int(),
-    snapshot_bytes: z.number().int(),
-    output_bytes: z.number().int(),
-  }),
+  used,
   quotas: Quotas,
   at: Timestamp,
 });

@@ -8,6 +8,8 @@ import type { Transport } from './transport.ts';
 export interface ListTenantsOptions extends CallOptions {
   limit?: number;
   cursor?: string;
+  /** Each with what it has now and what of it waits for room. */
+  include?: 'usage' | undefined;
 }
 
 const TenantsPage = z.object({ tenants: listOf(Tenant), next_cursor: nextCursor });
@@ -31,7 +33,7 @@ export class Tenants {
     return this.#transport.json(Tenant, { method: 'GET', path: pathOf(id), repeat: 'freely', ...options });
   }
 
-  list(options: CallOptions = {}): Promise<Tenant[]> {
+  list(options: Omit<ListTenantsOptions, 'limit' | 'cursor'> = {}): Promise<Tenant[]> {
     return allPages(async (cursor) => {
       const page = await this.listPage({
         ...options,
@@ -43,8 +45,8 @@ export class Tenants {
   }
 
   async listPage(options: ListTenantsOptions = {}): Promise<{ tenants: Tenant[]; nextCursor: string | undefined }> {
-    const { limit, cursor, signal } = options;
-    const query = { limit, cursor };
+    const { limit, cursor, include, signal } = options;
+    const query = { limit, cursor, include };
     const page = await this.#transport.json(TenantsPage, {
       method: 'GET',
       path: PATH,

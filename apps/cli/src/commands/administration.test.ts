@@ -11,7 +11,13 @@ const allocated = { cpus: 2, ram_mb: 512, storage_gb: 4, vm_count: 1 };
 const times = { created_at: AT, updated_at: AT };
 const host = { id: 'h1', url: 'http://10.0.0.7:8090', state: 'active', capacity, allocated, last_seen: AT, ...times };
 const environment = { id: 'fuse-a', state: 'running', task_id: 'a', url: '', spec: {}, ...times };
+const USED = {
+  ...{ environments: 0, cpus: 0, ram_mb: 0, storage_gb: 0, creates_per_minute: 0 },
+  ...{ snapshot_bytes: 0, output_bytes: 0 },
+};
 const tenant = { id: 'acme', label: 'Acme', quotas: { cpus: 4 }, disabled: false, ...times };
+const waiting = { ...tenant, usage: { used: { ...USED, cpus: 2 }, waiting: { environments: 2, runs: 1, since: AT } } };
+const idle = { ...tenant, id: 'idle', quotas: {}, usage: { used: USED, waiting: { environments: 0, runs: 0 } } };
 const key = { id: 'ak_1', label: 'ci', created_at: AT, tenant_id: 'acme', scopes: ['runs'] };
 const used = {
   ...{ environments: 1, cpus: 2, ram_mb: 3, storage_gb: 4, creates_per_minute: 0 },
@@ -135,6 +141,21 @@ const text: Case[] = [
     { body: tenant },
     /^id +acme$/m,
   ],
+  [
+    'tenant usage',
+    'GET /v1/tenants?limit=200&include=usage',
+    undefined,
+    { body: { tenants: [waiting, idle] } },
+    /^ID +ENVIRONMENTS +CPUS .*WAITING\nacme +0 +2\/4 +0 .* 3 *\nidle +0 +0 +0 .* 0 *\n$/,
+  ],
+  [
+    'queue',
+    'GET /v1/tenants?limit=200&include=usage',
+    undefined,
+    { body: { tenants: [waiting, idle] } },
+    /^TENANT +ENVIRONMENTS +RUNS +SINCE\nacme +2 +1 +2026-01-01T00:00:00Z\n$/,
+  ],
+  ['queue', 'GET /v1/tenants?limit=200&include=usage', undefined, { body: { tenants: [idle] } }, '', 'nothing waits\n'],
   ['tenants disable acme', 'PATCH /v1/tenants/acme', { disabled: true }, { body: tenant }, /^id +acme$/m],
   ['tenants enable acme', 'PATCH /v1/tenants/acme', { disabled: false }, { body: tenant }, /^id +acme$/m],
   ['tenants delete acme --yes', 'DELETE /v1/tenants/acme', undefined, 204, '', 'acme deleted\n'],

@@ -1,5 +1,6 @@
 import type { Tenant } from '@fuse/sdk';
 import { properties } from './format.ts';
+import { amountText } from './usage-text.ts';
 
 export const tenantHeadings = ['ID', 'LABEL', 'STATE', 'QUOTAS', 'CREATED'] as const;
 
@@ -26,3 +27,30 @@ export const tenantText = (tenant: Tenant): string =>
     created: tenant.created_at,
     updated: tenant.updated_at,
   });
+
+const USED = ['environments', 'cpus', 'ram_mb', 'storage_gb', 'snapshot_bytes', 'output_bytes'] as const;
+export const usageHeadings = ['ID', ...USED.map((name) => name.toUpperCase().replace('_', ' ')), 'WAITING'] as const;
+
+/** Used, and the limit behind it where there is one. */
+export const usageRow = ({ id, quotas, usage }: Tenant): string[] => [
+  id,
+  ...USED.map((name) => {
+    const limit = quotas[name];
+    const used = amountText(name, usage?.used[name] ?? 0);
+    return limit === undefined ? used : `${used}/${amountText(name, limit)}`;
+  }),
+  String(waitingOf({ usage })),
+];
+
+export const queueHeadings = ['TENANT', 'ENVIRONMENTS', 'RUNS', 'SINCE'] as const;
+
+export const queueRow = ({ id, usage }: Tenant): string[] => [
+  id,
+  String(usage?.waiting.environments ?? 0),
+  String(usage?.waiting.runs ?? 0),
+  usage?.waiting.since ?? '',
+];
+
+/** How many of its environments and runs wait for room. */
+export const waitingOf = ({ usage }: Pick<Tenant, 'usage'>): number =>
+  usage === undefined ? 0 : usage.waiting.environments + usage.waiting.runs;

@@ -1,7 +1,7 @@
-import { CreateTenant, type ListTenants, pageLimit, UpdateTenant } from '@fuse/contract';
+import { CreateTenant, invalidField, type ListTenants, pageLimit, UpdateTenant } from '@fuse/contract';
 import { z } from 'zod';
 import type { App } from '../http/http-server.ts';
-import { cutPage, decodeCursor, pageQuery } from '../http/pages.ts';
+import { cutPage, decodeCursor, pageQuery, queryText } from '../http/pages.ts';
 import { idempotentRequest } from '../idempotency/idempotency-key.ts';
 import { toTenant } from './tenant.ts';
 import type { TenantService } from './tenant-service.ts';
@@ -15,12 +15,14 @@ const CREATE_ROUTE = 'POST /v1/tenants';
 export function registerTenantRoutes(app: App, tenants: TenantService): void {
   app.get(
     '/v1/tenants',
-    { config, schema: { querystring: z.object(pageQuery) } },
+    { config, schema: { querystring: z.object({ ...pageQuery, include: queryText }) } },
     async (request): Promise<ListTenants> => {
       const limit = pageLimit(request.query.limit);
       const rows = await tenants.list(decodeCursor(request.query.cursor, Cursor)?.id, limit);
       const { page, ...next } = cutPage(rows, limit, ({ id }) => ({ id }));
-      return { tenants: page.map(toTenant), ...next };
+      if (!wantsUsage(request.query.include)) return { tenants: page.map((row) => toTenant(row)), ...next };
+      const usage = await tenants.usage(page.map(({ id }) => id));
+      return { tenants: page.map((row) => toTenant(row, usage.get(row.id))), ...next };
     },
   );
 
@@ -47,4 +49,9 @@ export function registerTenantRoutes(app: App, tenants: TenantService): void {
     await tenants.remove(request.params.id);
     return reply.code(204).send();
   });
+}
+
+function wantsUsage(include: string | undefined): boolean {
+  if (include !== undefined && include !== '' && include !== 'usage') throw invalidField('include', 'can be "usage"');
+  return include === 'usage';
 }

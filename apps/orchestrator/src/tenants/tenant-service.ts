@@ -1,10 +1,19 @@
-import { AppError, type CreateTenant, DEFAULT_TENANT, type Tenant, type UpdateTenant } from '@fuse/contract';
+import {
+  AppError,
+  type CreateTenant,
+  DEFAULT_TENANT,
+  type Tenant,
+  type TenantUsage,
+  type UpdateTenant,
+} from '@fuse/contract';
 import { announceCredentials } from '../api-keys/credential-store.ts';
 import type { Credentials } from '../api-keys/credentials.ts';
 import { channels, type Db, notify } from '../db/db.ts';
+import type { EnvironmentService } from '../environments/environment-service.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { makeOnce } from '../idempotency/make-once.ts';
 import { changedQuotas, type TenantRow, toTenant } from './tenant.ts';
+import { changedNetworks } from './tenant-networks.ts';
 import {
   belongingsOf,
   deleteTenant,
@@ -16,24 +25,33 @@ import {
   tenantById,
   updateTenant,
 } from './tenant-store.ts';
+import { usageOfTenants } from './tenant-usage.ts';
 
 export class TenantService {
   readonly #db: Db;
   readonly #credentials: Credentials;
+  readonly #environments: Pick<EnvironmentService, 'enforceTenantNetwork'>;
 
-  constructor(db: Db, credentials: Credentials) {
+  constructor(db: Db, credentials: Credentials, environments: Pick<EnvironmentService, 'enforceTenantNetwork'>) {
     this.#db = db;
     this.#credentials = credentials;
+    this.#environments = environments;
   }
 
   create(
-    { id, label, quotas }: CreateTenant,
+    { id, label, quotas, ...given }: CreateTenant,
     idempotent: IdempotentRequest | undefined,
   ): Promise<{ answer: Tenant; replayed: boolean }> {
+    const networks = changedNetworks(undefined, given);
     return makeOnce<Tenant>(this.#db, idempotent, {
       resourceId: id,
       make: async (tx) => {
-        const row = await insertTenant(tx, { id, label: label || null, quotas: changedQuotas({}, quotas ?? {}) });
+        const row = await insertTenant(tx, {
+          id,
+          label: label || null,
+          quotas: changedQuotas({}, quotas ?? {}),
+          networks,
+        });
         if (row === undefined)
           throw new AppError('conflict', `tenant ${id} exists already`, { details: { field: 'id' } });
         if (await hasRemains(tx, id))
@@ -51,12 +69,17 @@ export class TenantService {
     return listTenants(this.#db.query, afterId, limit + 1);
   }
 
+  /** What each of them has now, and what waits. */
+  usage(ids: readonly string[]): Promise<Map<string, TenantUsage>> {
+    return usageOfTenants(this.#db.query, ids);
+  }
+
   async get(id: string): Promise<Tenant> {
     return toTenant((await tenantById(this.#db.query, id)) ?? missing(id));
   }
 
-  /** Whoever waits for room looks again: a quota may have grown. */
-  async update(id: string, { label, quotas = {}, disabled }: UpdateTenant): Promise<Tenant> {
+  /** Whoever waits for room looks again: a quota may have grown. Another maximum of networks holds for what runs when it resolves. */
+  async update(id: string, { label, quotas = {}, disabled, ...given }: UpdateTenant): Promise<Tenant> {
     const row = await this.#db.transaction(async (tx) => {
       const before = (await lockTenant(tx, id)) ?? missing(id);
       await announceCredentials(tx);
@@ -64,10 +87,12 @@ export class TenantService {
       return updateTenant(tx, id, {
         label: label === undefined ? before.label : label || null,
         quotas: changedQuotas(before.quotas, quotas),
+        networks: changedNetworks(before, given),
         isDisabled: disabled ?? before.disabled_at !== null,
       });
     });
     await this.#credentials.refresh();
+    if (given.network_max !== undefined) await this.#environments.enforceTenantNetwork(id);
     return toTenant(row);
   }
 

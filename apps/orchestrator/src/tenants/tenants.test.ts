@@ -47,6 +47,35 @@ describe.each(engines)('tenants on %s', (engine) => {
     expect((await scene.call('DELETE', '/v1/tenants/default')).status).toBe(409);
   });
 
+  it('are listed with what each of them has and what waits, in the figures of its own usage', async () => {
+    for (const id of ['busy', 'idle']) await scene.call('POST', '/v1/tenants', { id, quotas: { environments: 1 } });
+    const busy = inTenant('busy');
+    const { body: first } = await scene.call('POST', '/v1/environments', { task_id: 'one', spec: { cpus: 2 } }, busy);
+    const waiting = { task_id: 'two', queue_timeout_seconds: 60, wait: false };
+    const { body: second } = await scene.call('POST', '/v1/environments', waiting, busy);
+    expect((await scene.call('POST', `/v1/environments/${first.id}/snapshots`, {}, busy)).status).toBe(201);
+    await scene.call('POST', '/v1/files', 'x'.repeat(100), busy);
+    const { body: run } = await scene.call('POST', '/v1/runs', { shell: 'true', queue_timeout_ms: 60_000 }, busy);
+    const { body } = await scene.call('GET', '/v1/tenants?include=usage');
+    const usageIn = (id: string) => body.tenants.find((tenant: { id: string }) => tenant.id === id).usage;
+    expect(usageIn('busy')).toEqual({
+      used: (await scene.call('GET', '/v1/usage', undefined, busy)).body.used,
+      waiting: { environments: 1, runs: 1, since: second.created_at },
+    });
+    expect(usageIn('busy').used).toMatchObject({ environments: 1, cpus: 2, creates_per_minute: 3, output_bytes: 100 });
+    expect(usageIn('idle')).toEqual({
+      used: (await scene.call('GET', '/v1/usage', undefined, inTenant('idle'))).body.used,
+      waiting: { environments: 0, runs: 0 },
+    });
+    expect((await scene.call('GET', '/v1/tenants')).body.tenants[0]).not.toHaveProperty('usage');
+    expect(await scene.call('GET', '/v1/tenants?include=keys')).toMatchObject({
+      status: 400,
+      body: { error: { details: { field: 'include' } } },
+    });
+    await scene.call('POST', `/v1/runs/${run.id}?action=cancel`, undefined, busy);
+    for (const { id } of [second, first]) await scene.call('DELETE', `/v1/environments/${id}`, undefined, busy);
+  });
+
   it('are made once for an Idempotency-Key', async () => {
     const headers = { 'idempotency-key': 'one-tenant' };
     const answers = await Promise.all(

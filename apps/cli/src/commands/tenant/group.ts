@@ -7,6 +7,7 @@ import { addTenantDisableCommands } from './disable.ts';
 import { addTenantGetCommand } from './get.ts';
 import { addTenantListCommand, listTenants } from './list.ts';
 import { addTenantUpdateCommand } from './update.ts';
+import { addTenantUsageCommand } from './usage.ts';
 
 const AFTER_HELP = `
 A tenant is a customer: it owns API keys, environments, runs, snapshots and quotas, and sees nothing of others. All of this asks for the master token.
@@ -29,6 +30,7 @@ export function addTenantCommands(parent: Command, cli: Cli): void {
   addTenantListCommand(group, cli);
   addTenantCreateCommand(group, cli);
   addTenantGetCommand(group, cli);
+  addTenantUsageCommand(group, cli);
   addTenantUpdateCommand(group, cli);
   addTenantDisableCommands(group, cli);
   addTenantDeleteCommand(group, cli);

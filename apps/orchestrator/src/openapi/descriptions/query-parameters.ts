@@ -19,6 +19,7 @@ const byName: Readonly<Record<string, string>> = {
   gid: 'Group of what is written.',
   host_id: 'Only those on this host.',
   image: 'Only those of this image.',
+  include: '`usage`: each with what it has now, and what of it waits for room.',
   label: '`key=value`: only those that carry it. May be repeated, all must match.',
   last_event_id: 'As the header `Last-Event-ID`: go on after this event.',
   layer_key: 'Only those of this layer.',
