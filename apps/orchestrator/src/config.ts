@@ -1,5 +1,6 @@
 /** The orchestrator's configuration. Nothing else here reads the environment. */
 import { readFileSync } from 'node:fs';
+import { AppError } from '@fuse/contract';
 import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
 import { z } from 'zod';
 import type { DatabaseLocation } from './db/open.ts';
@@ -8,6 +9,7 @@ import type { HostTls } from './hosts/host-request.ts';
 import { parseCidr, type Subnet } from './http/cidr.ts';
 import type { RateLimitConfig } from './http/rate-limit.ts';
 import type { ServerTls } from './http/server-tls.ts';
+import { defaultNetworkConfig, type NetworkConfig, parseNetwork } from './network/network-config.ts';
 import { defaultIntervals, type ReconcilerIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig, type RunConfig } from './runs/run-config.ts';
 import type { PlacementPolicy } from './scheduling/schedule.ts';
@@ -46,6 +48,7 @@ export interface OrchestratorConfig {
   runs: RunConfig;
   exports: ExportConfig;
   execs: ExecConfig;
+  network: NetworkConfig;
   audit: { retentionMs: number };
   version: string;
   logLevel: string;
@@ -74,6 +77,19 @@ const positive = (max: number) =>
     .regex(/^\d{1,15}$/, 'must be a whole number')
     .transform(Number)
     .refine((value) => value >= 1 && value <= max, `must be 1 to ${max}`);
+
+const network = z.string().transform((text, ctx) => {
+  try {
+    return parseNetwork(text);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    ctx.addIssue({
+      code: 'custom',
+      message: error.hint === undefined ? error.message : `${error.message} (${error.hint})`,
+    });
+    return z.NEVER;
+  }
+});
 
 const Environment = z.object({
   ORCH_LISTEN: listen.optional(),
@@ -126,6 +142,8 @@ const Environment = z.object({
     .optional(),
   DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
   ORCH_EMBEDDED_DATABASE: z.string().startsWith('/', 'must be an absolute path').optional(),
+  FUSE_DEFAULT_NETWORK: network.optional(),
+  FUSE_MAX_NETWORK: network.optional(),
   FUSE_SNAPSHOT_EXPORT: z.enum(['always', 'on-request']).optional(),
   FUSE_LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).optional(),
 });
@@ -176,6 +194,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
       ...defaultExecConfig,
       retentionMs: (env.ORCH_EXEC_RETENTION_SECONDS ?? defaultExecConfig.retentionMs / 1_000) * 1_000,
     },
+    network: { default: env.FUSE_DEFAULT_NETWORK ?? defaultNetworkConfig.default, max: env.FUSE_MAX_NETWORK },
     audit: { retentionMs: (env.ORCH_AUDIT_RETENTION_SECONDS ?? AUDIT_RETENTION_SECONDS) * 1_000 },
     exports: { ...defaultExportConfig, when: env.FUSE_SNAPSHOT_EXPORT ?? defaultExportConfig.when },
     version: packageVersion(),

@@ -8,6 +8,7 @@ import type { DatabaseLocation } from './db/open.ts';
 import { type Engine, quiet, testLocation } from './db/test-database.ts';
 import { defaultExecConfig } from './execs/exec-config.ts';
 import { TestHost, type TestHostOptions } from './hosts/test-host.ts';
+import { defaultNetworkConfig } from './network/network-config.ts';
 import { defaultIntervals } from './reconciling/reconciler.ts';
 import { defaultRunConfig } from './runs/run-config.ts';
 import { testSealingKeys } from './secrets/test-sealer.ts';
@@ -80,6 +81,7 @@ export async function startTestOrchestrator(
     runs: defaultRunConfig,
     exports: defaultExportConfig,
     execs: defaultExecConfig,
+    network: defaultNetworkConfig,
     audit: { retentionMs: 3_600_000 },
     takeoverMs: 30_000,
     reconciling: { ...defaultIntervals, intervalMs: 100, leaseMs: 2_000, missingGraceMs: 300, orphanGraceMs: 500 },

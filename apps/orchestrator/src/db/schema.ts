@@ -10,6 +10,7 @@ import type {
   Health,
   Healthcheck,
   HostCapacity,
+  NetworkPolicy,
   PlacementReport,
   Quotas,
   RunErrorCode,
@@ -20,6 +21,7 @@ import type {
 } from '@fuse/contract';
 import type { HostImage } from '@fuse/host-protocol';
 import type { ColumnType, Generated, RawBuilder, Selectable } from 'kysely';
+import type { NetworkTotals } from '../network/network-totals.ts';
 import type { SealedJson } from '../secrets/sealed-json.ts';
 
 type WithDefault<T> = ColumnType<T, T | undefined, T>;
@@ -64,6 +66,7 @@ export interface HostsTable {
   templates: Json<HostTemplate[]>;
   unreachable_at: NullableInstant;
   lost_at: NullableInstant;
+  no_network: string | null;
   last_seen: Instant;
   created_at: Instant;
   updated_at: Instant;
@@ -130,6 +133,9 @@ export interface EnvironmentsTable {
   gateway_url: string | null;
   key_id: string | null;
   metered_at: NullableInstant;
+  network: Json<NetworkPolicy>;
+  network_card: boolean | null;
+  network_totals: Json<NetworkTotals> | null;
 }
 
 export interface Startup {
@@ -168,6 +174,8 @@ export interface TenantsTable {
   quotas: Json<Quotas>;
   disabled_at: NullableInstant;
   queue_served_at: NullableInstant;
+  network_max: Json<NetworkPolicy> | null;
+  network_default: Json<NetworkPolicy> | null;
   created_at: Instant;
   updated_at: Instant;
 }
@@ -234,6 +242,7 @@ export interface RunsTable {
   storage_gb: number;
   timeout_ms: number;
   labels: Json<Record<string, string>>;
+  network: Json<NetworkPolicy>;
   /** Typed by runs/: its own normalised request. */
   request: Json<unknown>;
   environment_uid: string | null;
@@ -360,6 +369,7 @@ export interface SnapshotsTable {
   created_at: Instant;
   updated_at: Instant;
   key_id: string | null;
+  network: Json<NetworkPolicy>;
 }
 
 export interface ChunksTable {

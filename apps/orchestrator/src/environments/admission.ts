@@ -1,5 +1,5 @@
 /** Scheduling, reservation and the row itself, in one transaction that holds every host's row: admissions go one by one. */
-import { AppError, type EnvironmentSpec } from '@fuse/contract';
+import { AppError, type EnvironmentSpec, type NetworkPolicy, NO_NETWORK } from '@fuse/contract';
 import { newId } from '@fuse/runtime';
 import { channels, notify, type Queryable, type Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
@@ -38,6 +38,8 @@ export interface Admission {
   spec: EnvironmentSpec;
   env: Record<string, string>;
   labels?: Record<string, string> | undefined;
+  /** Absent: none. */
+  network?: NetworkPolicy;
   lifetime?: Lifetime;
   interior?: Interior;
   /** Instead of a template; the caller holds the snapshot's row. */
@@ -128,8 +130,12 @@ export async function requirePlaceInQueue(tx: Tx, tenantId: string): Promise<voi
 }
 
 /** Where it may go, and what it needs there. */
-export function wantedBy({ spec, seed }: Pick<Admission, 'spec' | 'seed'>): PlacementSpec {
-  const effective = effectiveSpec(spec);
+export function wantedBy({
+  spec,
+  seed,
+  network = NO_NETWORK,
+}: Pick<Admission, 'spec' | 'seed' | 'network'>): PlacementSpec {
+  const effective = { ...effectiveSpec(spec), network: network.egress !== 'none' };
   return seed === undefined ? effective : { ...effective, arch: seed.arch, seed };
 }
 
@@ -157,6 +163,7 @@ function rowOf(context: EnvironmentContext, admission: Admission): Omit<NewEnvir
     effective: effectiveSpec(admission.spec),
     env: admission.env,
     labels: admission.labels ?? {},
+    network: admission.network ?? NO_NETWORK,
     lifetime: admission.lifetime ?? {},
     interior: admission.interior ?? {},
     seed: admission.seed,

@@ -7,12 +7,13 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { AppError, type CreateEnvironment, DEFAULT_IMAGE, Environment } from '@fuse/contract';
+import { AppError, type CreateEnvironment, canonicalPolicy, DEFAULT_IMAGE, Environment } from '@fuse/contract';
 import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow, Exposed } from '../db/schema.ts';
 import { hostById } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
+import { chooseNetwork } from '../network/choose-network.ts';
 import { lockLimits } from '../quotas/quota-store.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
 import { tellingRate } from '../quotas/take-quota.ts';
@@ -62,6 +63,7 @@ export async function createEnvironment(
   const { request, idempotent } = creation;
   checkSpec(request.spec ?? {});
   checkStartup(request);
+  if (request.network !== undefined) canonicalPolicy(request.network);
   if (idempotent !== undefined) return createOnce(context, service, creation, idempotent);
   await requirePlace(context, service, request);
   const admitted = await measured(context, 'admit', () =>
@@ -75,17 +77,19 @@ export async function createEnvironment(
 }
 
 function planOf(
-  { sealer }: EnvironmentContext,
+  { sealer, network: networks }: EnvironmentContext,
   { tenantId, keyId, request, onCreateRate }: Omit<Creation, 'idempotent' | 'signal'>,
   uid?: string,
 ): Plan {
   const { seed_snapshot_id } = request;
+  const asked = request.network && canonicalPolicy(request.network);
   return async (tx) => {
     await lockLimits(tx, tenantId); // before hosts
     return acceptAdmission(tx, await wishOf(tx), { told: onCreateRate });
   };
 
   async function wishOf(tx: Tx): Promise<Admission> {
+    const seed = seed_snapshot_id ? await seeded(tx, sealer, tenantId, { ...request, seed_snapshot_id }) : undefined;
     return {
       tenantId,
       taskId: request.task_id,
@@ -101,7 +105,8 @@ function planOf(
         desktop: request.desktop,
         gatewayUrl: request.gateway_url || null,
       },
-      ...(seed_snapshot_id ? await seeded(tx, sealer, tenantId, { ...request, seed_snapshot_id }) : {}),
+      ...seed,
+      network: await chooseNetwork(tx, networks, { tenantId, asked, inherited: seed?.network }),
       ...(uid === undefined ? {} : { uid }),
     };
   }

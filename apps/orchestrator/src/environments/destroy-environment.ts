@@ -49,7 +49,7 @@ async function untilDestroyed(
   const giveUpAt = performance.now() + context.hostRetryMs;
   for (;;) {
     try {
-      return await destroyVm(context.archiving, row, client);
+      return await destroyVm(context, row, client);
     } catch (error) {
       if (!isHostUnreachable(error)) throw error;
       const current = await environmentByUid(context.db.query, row.uid);
@@ -68,6 +68,6 @@ export async function discardVm(context: EnvironmentContext, row: EnvironmentRow
   // First, so that there is never an object that no row knows of.
   if (row.run_id === null && row.archive_key === null)
     await keep({ archive_key: archiveKeyOf(row.uid), archive_until: inMs(context.archiving.retentionMs) });
-  const { columns } = await destroyVm(context.archiving, row, client);
+  const { columns } = await destroyVm(context, row, client);
   if (columns.archive_key === undefined) await keep({ archive_key: null, archive_until: null });
 }

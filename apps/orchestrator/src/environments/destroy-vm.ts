@@ -4,6 +4,8 @@ import type { ObjectStore } from '@fuse/object-store';
 import { inMs } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
+import { recordNetwork } from '../network/record-network.ts';
+import type { EnvironmentContext } from './environment-context.ts';
 import type { Change } from './environment-store.ts';
 
 export interface ExecArchiving {
@@ -17,18 +19,38 @@ export type ArchiveColumns = Pick<NonNullable<Change['columns']>, 'archive_key' 
 /** Object with the execs of an environment that is gone. */
 export const archiveKeyOf = (uid: string): string => `execs/${uid}`;
 
-/** May be repeated. Runs keep their logs by themselves. */
+type Parts = Pick<EnvironmentContext, 'db' | 'log' | 'archiving'>;
+
+/** May be repeated. Runs keep their logs by themselves. What its network card carried is in its row then. */
 export async function destroyVm(
-  { objectStore, retentionMs }: ExecArchiving,
-  row: Pick<EnvironmentRow, 'uid' | 'vm_id' | 'run_id'>,
+  { db, log, archiving: { objectStore, retentionMs } }: Parts,
+  row: Pick<EnvironmentRow, 'uid' | 'id' | 'vm_id' | 'run_id' | 'network_card'>,
   client: HostClient,
 ): Promise<{ destroyMs: number; columns: ArchiveColumns }> {
+  if (row.network_card !== false) await keepLastRefusals({ db, log }, row, client);
   const archiveKey = row.run_id === null ? archiveKeyOf(row.uid) : undefined;
-  const { destroyed, destroy_ms, archived } = await client.destroyVm(row.vm_id, { archiveKey });
+  const { destroyed, destroy_ms, archived, network } = await client.destroyVm(row.vm_id, { archiveKey });
+  if (network !== undefined) await recordNetwork(db, row.uid, network);
   // Destroyed before, it was archived then.
   const isKept = archiveKey !== undefined && (archived || (!destroyed && (await exists(objectStore, archiveKey))));
   const columns = isKept ? { archive_key: archiveKey, archive_until: inMs(retentionMs) } : {};
   return { destroyMs: destroy_ms, columns };
+}
+
+/** Its host tells them while it is there; a host that cannot is asked for its destruction all the same. */
+async function keepLastRefusals(
+  { db, log }: Pick<Parts, 'db' | 'log'>,
+  row: Pick<EnvironmentRow, 'uid' | 'id' | 'vm_id'>,
+  client: HostClient,
+): Promise<void> {
+  try {
+    const { network } = await client.vm(row.vm_id);
+    if (network !== undefined) await recordNetwork(db, row.uid, network);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    if (error.code !== 'not_found')
+      log.warn({ err: error, environment: row.id, vm_id: row.vm_id }, 'last refusals of a VM not known');
+  }
 }
 
 async function exists(objectStore: ObjectStore, key: string): Promise<boolean> {

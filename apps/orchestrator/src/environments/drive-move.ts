@@ -11,6 +11,7 @@ import { now } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { settleNetwork } from '../network/enforce-network.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { type Change, environmentByUid, releaseLease, takeLease, transition } from './environment-store.ts';
@@ -156,6 +157,7 @@ async function askHost(
     try {
       const client = await context.hosts.client(row.host_id);
       const vm = await move.ask(client, row.vm_id, signal);
+      if (vm.state === 'running') await settleNetwork(context, row.uid, vm, signal);
       if (vm.state === move.to) await move.arrived?.(context, row, signal);
       return { vm };
     } catch (refusal) {

@@ -3,6 +3,7 @@ import type { Logger } from '@fuse/runtime';
 import type { Db } from '../db/db.ts';
 import type { EventHub } from '../events/events.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
+import type { NetworkConfig } from '../network/network-config.ts';
 import type { PlacementPolicy } from '../scheduling/schedule.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import type { ExecArchiving } from './destroy-vm.ts';
@@ -28,6 +29,7 @@ export interface EnvironmentContext {
   /** How long an unreachable host is asked again before the operation is given up (or left to the reconciler). */
   hostRetryMs: number;
   archiving: ExecArchiving;
+  network: NetworkConfig;
   /** For the metrics. */
   measurePhase?: (phase: StartPhase, seconds: number) => void;
   /** Where clients reach us, as bare host:port; known once we listen. */

@@ -2,11 +2,20 @@
  * What others (runs/, reconciling/, routes) may ask of environments. A run's environment goes through exactly the same
  * admission and life as any other.
  */
-import { AppError, type Environment, invalidField, type PlacementReport, type UpdateEnvironment } from '@fuse/contract';
+import {
+  AppError,
+  type Environment,
+  invalidField,
+  type NetworkPolicy,
+  type PlacementReport,
+  type UpdateEnvironment,
+} from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import type { Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import type { HostClient } from '../hosts/host-client.ts';
+import { chooseNetwork, type NetworkWish } from '../network/choose-network.ts';
+import { NetworkEnforcer } from '../network/network-enforcer.ts';
 import type { Placement, PlacementSpec } from '../scheduling/placement.ts';
 import type { SchedulableHost } from '../scheduling/schedule.ts';
 import { type Admission, type Admitted, admit, place } from './admission.ts';
@@ -59,6 +68,7 @@ type MoveKind = (typeof MOVE_KINDS)[number];
 export class EnvironmentService implements AsyncDisposable {
   readonly #context: MoveContext;
   readonly #recent: RecentEnvironments;
+  readonly #networks: NetworkEnforcer;
   readonly #starts = new Map<string, Underway<EnvironmentRow>>();
   /** Pausing, resuming, and waiting for either. */
   readonly #moves = new Map<string, Underway<unknown>>();
@@ -70,6 +80,7 @@ export class EnvironmentService implements AsyncDisposable {
 
   constructor(context: EnvironmentContext) {
     this.#context = { ...context, driving: new Map() };
+    this.#networks = new NetworkEnforcer(context);
     this.#recent = new RecentEnvironments(context.db, context.hub);
   }
 
@@ -298,9 +309,26 @@ export class EnvironmentService implements AsyncDisposable {
     return pinFirst(this.#context.db.query, error, body);
   }
 
-  /** `PATCH`: 409 once it is going or gone. */
-  update(uid: string, request: UpdateEnvironment): Promise<EnvironmentRow> {
-    return updateEnvironment(this.#context, uid, request);
+  /** `PATCH`: 409 once it is going or gone. Another network is enforced when it resolves. */
+  async update(uid: string, request: UpdateEnvironment): Promise<EnvironmentRow> {
+    const { before, after } = await updateEnvironment(this.#context, uid, request);
+    if (request.network !== undefined) await this.#networks.enforceChange(before, after);
+    return after;
+  }
+
+  /** Which policy something new gets, in the transaction that admits it: 403 when it may not have what is asked for. */
+  chooseNetwork(tx: Tx, wish: NetworkWish): Promise<NetworkPolicy> {
+    return chooseNetwork(tx, this.#context.network, wish);
+  }
+
+  /** Its host is told what it may reach now. */
+  enforceNetwork(uid: string): Promise<void> {
+    return this.#networks.enforce(uid);
+  }
+
+  /** After a change of its maximum: what runs of it is held to that when it resolves, as far as hosts can be reached. */
+  enforceTenantNetwork(tenantId: string): Promise<void> {
+    return this.#networks.enforceTenant(tenantId);
   }
 
   /** It has another credential once this resolves, and the former one is refused. 409 when it does not run. */
@@ -344,11 +372,12 @@ export class EnvironmentService implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stopping = true;
     this.#recent[Symbol.dispose]();
+    const networks = this.#networks[Symbol.asyncDispose]();
     const starts = [...this.#starts.values(), ...this.#moves.values(), ...this.#watches.values()];
     for (const { abort } of starts) abort.abort(new ProcessStops());
     const late = new AbortController();
     await Promise.race([
-      Promise.allSettled([...starts.map(({ promise }) => promise), ...this.#destroys.values()]),
+      Promise.allSettled([...starts.map(({ promise }) => promise), ...this.#destroys.values(), networks]),
       sleep(STOP_MS, late.signal).catch(() => {}),
     ]);
     late.abort();

@@ -6,6 +6,7 @@ import {
   type EnvironmentSpec,
   type EnvironmentState,
   type Healthcheck,
+  type NetworkPolicy,
   type PlacementReport,
 } from '@fuse/contract';
 import { type RawBuilder, sql, type Updateable } from 'kysely';
@@ -58,6 +59,7 @@ export interface NewEnvironment {
   effective: EffectiveSpec;
   env: Record<string, string>;
   labels: Record<string, string>;
+  network: NetworkPolicy;
   lifetime: Lifetime;
   interior: Interior;
   seed: { snapshotId: string; fallback: 'disk' | undefined } | undefined;
@@ -89,6 +91,7 @@ export async function insertEnvironment(tx: Tx, sealer: Sealer, environment: New
       storage_gb: effective.storage_gb,
       env: jsonb(sealEnv(sealer, environment.env, uid)),
       labels: jsonb(environment.labels),
+      network: jsonb(environment.network),
       ...environment.lifetime,
       ...(startup ? { startup: jsonb(sealStartup(sealer, startup, uid)) } : {}),
       ...(healthcheck ? { healthcheck: jsonb(healthcheck) } : {}),

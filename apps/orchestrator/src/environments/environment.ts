@@ -12,6 +12,7 @@ import {
   type EnvironmentState,
   type Health,
   invalidField,
+  NetworkPolicy,
 } from '@fuse/contract';
 import type { EnvironmentRow, EventRow } from '../db/schema.ts';
 import type { PlacementSpec } from '../scheduling/placement.ts';
@@ -111,6 +112,7 @@ export function toEnvironment(row: EnvironmentRow, publicAddress: string): Envir
     ...(Object.keys(row.labels).length === 0 ? {} : { labels: row.labels }),
     ...(row.expires_at === null ? {} : { expires_at: row.expires_at.toISOString() }),
     ...(row.queue_deadline === null ? {} : { queued: queuedOf(row, row.queue_deadline) }),
+    network: NetworkPolicy.parse(row.network), // in the schema's order of fields
   };
 }
 
@@ -139,13 +141,16 @@ export interface StateEventData {
   restored_from?: string;
   health?: Health;
   step?: NonNullable<EnvironmentEvent['step']>;
+  network?: NonNullable<EnvironmentEvent['network']>;
 }
 
+const kinds = ['health', 'step', 'network'] as const;
+
 export function toEnvironmentEvent(event: EventRow): EnvironmentEvent {
-  const { state, vm_id, url, error, restored_from, health, step } = event.data as unknown as StateEventData; // written as that only
+  const { state, vm_id, url, error, restored_from, health, step, network } = event.data as unknown as StateEventData; // written as that only
   return {
     id: eventId(event.id),
-    event: event.kind === 'health' || event.kind === 'step' ? event.kind : 'state',
+    event: kinds.find((kind) => kind === event.kind) ?? 'state',
     vm_id,
     state,
     ...(url === undefined ? {} : { url }),
@@ -153,6 +158,7 @@ export function toEnvironmentEvent(event: EventRow): EnvironmentEvent {
     ...(restored_from === undefined ? {} : { restored_from }),
     ...(health === undefined ? {} : { health }),
     ...(step === undefined ? {} : { step }),
+    ...(network === undefined ? {} : { network }),
     updated_at: event.at.toISOString(),
   };
 }

@@ -4,13 +4,21 @@
  * With an Idempotency-Key they are made once; forks that failed leave the key free.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { AppError, AUTO_SNAPSHOT_MODE, Environment, type ForkEnvironment, Forks } from '@fuse/contract';
+import {
+  AppError,
+  AUTO_SNAPSHOT_MODE,
+  canonicalPolicy,
+  Environment,
+  type ForkEnvironment,
+  Forks,
+} from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import type { Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
 import { lockHosts } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
+import { chooseNetwork } from '../network/choose-network.ts';
 import { lockLimits } from '../quotas/quota-store.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
 import { overReservation, requireNotOver, tellingRate } from '../quotas/take-quota.ts';
@@ -113,6 +121,7 @@ function admitForks(
   { environments, snapshots }: { environments: EnvironmentService; snapshots: SnapshotService },
   { tenantId, keyId, id, request, idempotent, onCreateRate }: ForkRequest,
 ): Promise<AdmittedForks | undefined> {
+  const asked = request.network && canonicalPolicy(request.network);
   const uids = Array.from({ length: request.count ?? 1 }, () => randomUUID());
   return context.db.transaction(async (tx) => {
     if (idempotent !== undefined && !(await claimKey(tx, idempotent, uids.join(',')))) return undefined;
@@ -127,6 +136,8 @@ function admitForks(
     const wish = { tenantId, spec: specOf(source) };
     const { spec } = await acceptAdmission(tx, wish, { count: uids.length, told: onCreateRate });
     await requireRoomInQuota(tx, source, uids.length);
+    const inherited = isFresh ? source.network : snapshot.network;
+    const network = await chooseNetwork(tx, context.network, { tenantId, asked, inherited });
     const admitted: EnvironmentRow[] = [];
     for (const uid of uids) {
       const { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep } = source;
@@ -138,6 +149,7 @@ function admitForks(
         spec,
         env: isFresh ? openEnv(context.sealer, source) : openSnapshotEnv(context.sealer, snapshot),
         labels: source.labels,
+        network,
         lifetime: { idle_action, auto_resume, checkpoint_interval_seconds, checkpoint_keep },
         interior: { healthcheck: source.healthcheck, expose: source.expose, desktop: source.desktop },
         seed: seedFrom(snapshot),

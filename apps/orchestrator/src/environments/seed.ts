@@ -1,5 +1,11 @@
 /** Starts from a snapshot: what of it a new environment takes over, and what its host is told. */
-import { AppError, type CreateEnvironment, type EnvironmentSpec, invalidField } from '@fuse/contract';
+import {
+  AppError,
+  type CreateEnvironment,
+  type EnvironmentSpec,
+  invalidField,
+  type NetworkPolicy,
+} from '@fuse/contract';
 import type { SnapshotSource } from '@fuse/host-protocol';
 import type { Db, Queryable, Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
@@ -19,7 +25,7 @@ export async function seeded(
   sealer: Sealer,
   tenantId: string,
   request: CreateEnvironment & { seed_snapshot_id: string },
-): Promise<Pick<Admission, 'spec' | 'env' | 'seed'>> {
+): Promise<Pick<Admission, 'spec' | 'env' | 'seed'> & { network: NetworkPolicy }> {
   const { spec = {}, env = {}, seed_snapshot_id: id, fallback } = request;
   if (spec.image !== undefined && spec.image !== '')
     throw invalidField('spec.image', 'goes without seed_snapshot_id: the snapshot has its image');
@@ -34,6 +40,7 @@ export async function seeded(
     spec: { ...spec, cpus, ram_mb, storage_gb, image },
     env: { ...openSnapshotEnv(sealer, snapshot), ...env },
     seed: seedFrom(snapshot, fallback),
+    network: snapshot.network,
   };
 }
 

@@ -4,11 +4,13 @@
  * made once, by its id, and its startup repeats no step that counts). The reconciler gives up those that somebody waited for, and goes on with the others.
  */
 import { AppError, type ErrorCode } from '@fuse/contract';
-import type { CreateVm } from '@fuse/host-protocol';
+import type { CreateVm, HostVm } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
 import { now, type Tx } from '../db/db.ts';
 import type { EnvironmentRow } from '../db/schema.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { policiesOf } from '../network/choose-network.ts';
+import { NO_NETWORK_CARD, settleNetwork } from '../network/enforce-network.ts';
 import { type ArchiveColumns, destroyVm } from './destroy-vm.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
@@ -86,8 +88,9 @@ async function boot(
   { signal, start, onRunning }: StartOptions,
 ): Promise<EnvironmentRow> {
   const steps = new StartSteps(context, row);
+  let vm: HostVm;
   try {
-    await steps.take(steps.first, () => createVm(context, row, { signal, start }));
+    vm = await steps.take(steps.first, () => createVm(context, row, { signal, start }));
     signal?.throwIfAborted();
     await runStartup(context, row, steps, signal);
     signal?.throwIfAborted();
@@ -97,13 +100,18 @@ async function boot(
     else await giveUpIfStarting(context, row.uid, reasonOf(error, signal));
     throw startError(row, error, signal);
   }
-  return confirmRunning(context, row, steps, onRunning);
+  return confirmRunning(context, row, { steps, vm, onRunning });
 }
 
 /** Nobody waits for it, so whoever comes by goes on with it. */
 export const isGoneOnWith = ({ startup }: EnvironmentRow): boolean => startup?.waited === false;
 
-export async function createVm(context: EnvironmentContext, row: EnvironmentRow, { signal, start }: StartOptions) {
+/** Its VM, running, with the network that its row says now. */
+export async function createVm(
+  context: EnvironmentContext,
+  row: EnvironmentRow,
+  { signal, start }: StartOptions,
+): Promise<HostVm> {
   const client = await context.hosts.client(row.host_id);
   const seed = await sourceOf(context.db.query, row);
   const env = openEnv(context.sealer, row);
@@ -115,13 +123,18 @@ export async function createVm(context: EnvironmentContext, row: EnvironmentRow,
     ...(Object.keys(env).length === 0 ? {} : { env }),
     ...(start === undefined ? {} : { start }),
     ...(seed === undefined ? {} : { seed }),
+    // What a snapshot's card may reach is said too when that is nothing.
+    ...(row.network.egress === 'none' && seed === undefined
+      ? {}
+      : { network: { policies: await policiesOf(context.db.query, context.network, row) } }),
   };
   const giveUpAt = performance.now() + context.hostRetryMs;
   for (;;) {
     try {
       const vm = await client.createVm(row.vm_id, body, signal);
       if (vm.state === 'dead') throw new AppError('vm_lost', `its VM died: ${vm.error ?? 'no reason known'}`);
-      return;
+      await settleNetwork(context, row.uid, vm, signal);
+      return vm;
     } catch (error) {
       // A host agent that restarts keeps its VMs: asking again finds the one that was being made.
       await reportSeedFailure(context.db, row, error);
@@ -135,12 +148,14 @@ export async function createVm(context: EnvironmentContext, row: EnvironmentRow,
 async function confirmRunning(
   context: EnvironmentContext,
   row: EnvironmentRow,
-  steps: StartSteps,
-  onRunning: StartOptions['onRunning'],
+  { steps, vm, onRunning }: { steps: StartSteps; vm: HostVm; onRunning: StartOptions['onRunning'] },
 ): Promise<EnvironmentRow> {
   const running = await context.db.transaction(async (tx) => {
     // Nobody could use it before.
-    const columns = row.startup === null ? {} : { last_activity_at: now };
+    const columns = {
+      network_card: vm.network !== undefined,
+      ...(row.startup === null ? {} : { last_activity_at: now }),
+    };
     const changed = await transition(tx, row, 'running', { columns, before: steps.untold() });
     if (changed !== undefined) await onRunning?.(tx);
     return changed;
@@ -169,7 +184,7 @@ export async function giveUpStart(context: EnvironmentContext, read: Environment
   let columns: ArchiveColumns = {};
   try {
     const client = await context.hosts.client(row.host_id);
-    ({ columns } = await destroyVm(context.archiving, row, client)); // its startup script's output stays readable
+    ({ columns } = await destroyVm(context, row, client)); // its startup script's output stays readable
   } catch (error) {
     context.log.warn({ err: error, environment: row.id, vm_id: row.vm_id }, 'VM of a failed start not destroyed yet');
     to = 'destroying';
@@ -186,7 +201,8 @@ export const reasonOf = (error: unknown, signal: AbortSignal | undefined): strin
 export function startError(row: EnvironmentRow, error: unknown, signal: AbortSignal | undefined): unknown {
   if (signal?.aborted || !(error instanceof AppError) || error.code === 'internal') return error;
   if (error.details?.reason === STARTUP_TIMED_OUT) return error; // its message is one that clients know by its beginning
-  const hint = isIncompatible(error) ? 'Pass "fallback": "disk" to boot from its disk alone.' : error.hint;
+  const hint =
+    isIncompatible(error) || isWithoutCard(error) ? 'Pass "fallback": "disk" to boot from its disk alone.' : error.hint;
   return new AppError(startCode(row, error), `provision vm ${row.id}: ${error.message}`, {
     cause: error,
     ...(error.details === undefined ? {} : { details: error.details }),
@@ -195,6 +211,8 @@ export function startError(row: EnvironmentRow, error: unknown, signal: AbortSig
 }
 
 const isIncompatible = (error: AppError): boolean => error.details?.reason === 'incompatible';
+/** The snapshot's VM had none, and this one is to have a network. */
+const isWithoutCard = (error: AppError): boolean => error.details?.reason === NO_NETWORK_CARD;
 
 /** A snapshot that is gone, damaged or of another kind of host is told apart; all else is a host that could not. */
 function startCode(row: EnvironmentRow, error: AppError): ErrorCode {
@@ -204,6 +222,7 @@ function startCode(row: EnvironmentRow, error: AppError): ErrorCode {
     error.code === 'integrity_error' ||
     error.code === 'not_found' ||
     isIncompatible(error) ||
+    isWithoutCard(error) ||
     error.details?.reason === 'snapshot_deleted';
   return ofSeed ? error.code : 'unavailable';
 }

@@ -48,8 +48,13 @@ async function bootAll(
   { signal, onRunning, before }: StartTogetherOptions,
 ): Promise<EnvironmentRow[]> {
   let failed: EnvironmentRow | undefined;
+  const cards = new Map<string, boolean>();
   const steps = new Map(rows.map((row) => [row.uid, new StartSteps(context, row)]));
   const stepsOf = ({ uid }: EnvironmentRow) => steps.get(uid) ?? throwMissing(uid);
+  const changeOf = (row: EnvironmentRow) => ({
+    before: stepsOf(row).untold(),
+    columns: { network_card: cards.get(row.uid) ?? null },
+  });
   try {
     await before;
     signal.throwIfAborted();
@@ -61,7 +66,8 @@ async function bootAll(
         if (either.aborted) return;
         const start = async () => {
           const own = stepsOf(row);
-          await own.take(own.first, () => createVm(context, row, { signal: either }));
+          const vm = await own.take(own.first, () => createVm(context, row, { signal: either }));
+          cards.set(row.uid, vm.network !== undefined);
           await runStartup(context, row, own, either);
         };
         await start().catch((error: unknown) => {
@@ -75,8 +81,7 @@ async function bootAll(
     either.throwIfAborted();
     return await context.db.transaction(async (tx) => {
       const running: EnvironmentRow[] = [];
-      for (const row of rows)
-        running.push((await transition(tx, row, 'running', { before: stepsOf(row).untold() })) ?? throwGone(row));
+      for (const row of rows) running.push((await transition(tx, row, 'running', changeOf(row))) ?? throwGone(row));
       await onRunning?.(tx, running);
       return running;
     });

@@ -27,6 +27,9 @@ import {
   SnapshotChunks,
   type StartExec,
   type TakeSnapshot,
+  type VmNetwork,
+  VmNetworkReport,
+  VmNetworkTotals,
 } from '@fuse/host-protocol';
 import { z } from 'zod';
 import { HostExecs } from './host-execs.ts';
@@ -56,7 +59,12 @@ const Images = z.object({ images: z.array(HostImage) });
 const Vms = z.object({ vms: z.array(HostVm) });
 const Snapshots = z.object({ snapshots: z.array(HostSnapshot) });
 const DeletedSnapshot = z.object({ deleted: z.boolean(), freed_bytes: z.number() });
-const Destroyed = z.object({ destroyed: z.boolean(), destroy_ms: z.number(), archived: z.boolean().default(false) });
+const Destroyed = z.object({
+  destroyed: z.boolean(),
+  destroy_ms: z.number(),
+  archived: z.boolean().default(false),
+  network: VmNetworkTotals.optional(),
+});
 const Written = z.object({
   files: z.array(z.object({ path: z.string(), size_bytes: z.number(), sha256: z.string() })),
 });
@@ -198,6 +206,17 @@ export class HostClient implements AsyncDisposable {
   putHealthcheck(vmId: string, body: Healthcheck, signal?: AbortSignal): Promise<void> {
     const path = `/v1/vms/${vmId}/healthcheck`;
     return this.#transport.nothing({ method: 'PUT', path, body, timeoutMs: START_EXEC_MS, signal });
+  }
+
+  /** Enforced when it resolves. */
+  putNetwork(vmId: string, body: VmNetwork, signal?: AbortSignal): Promise<void> {
+    const path = `/v1/vms/${vmId}/network`;
+    return this.#transport.nothing({ method: 'PUT', path, body, timeoutMs: SHORT_MS, signal });
+  }
+
+  network(vmId: string, signal?: AbortSignal): Promise<VmNetworkReport> {
+    const path = `/v1/vms/${vmId}/network`;
+    return this.#transport.json({ method: 'GET', path, timeoutMs: SHORT_MS, signal }, VmNetworkReport);
   }
 
   collectOutputs(vmId: string, body: CollectOutputs, signal?: AbortSignal): Promise<CollectedOutputs> {

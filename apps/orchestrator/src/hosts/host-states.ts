@@ -28,11 +28,16 @@ export async function recordHeartbeat(tx: Tx, hostId: string, { report, images }
       images: jsonb(images),
       templates: jsonb(report.templates),
       free_storage_gb: report.free_storage_gb,
+      no_network: report.no_network ?? null,
     })
     .where('id', '=', hostId)
     .execute();
   if (row.unreachable_at !== null) await recordHostState(tx, hostId, shownState({ ...row, unreachable_at: null }));
-  else if (AMOUNTS.some((key) => capacity[key] > row[key])) await notify(tx, channels.capacity);
+  else if (
+    AMOUNTS.some((key) => capacity[key] > row[key]) ||
+    (row.no_network !== null && report.no_network === undefined)
+  )
+    await notify(tx, channels.capacity);
   return true;
 }
 

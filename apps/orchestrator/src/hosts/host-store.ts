@@ -24,6 +24,7 @@ export interface HostRegistration {
   /** Undefined: it could not be asked. */
   freeStorageGb: number | undefined;
   templates: HostTemplate[];
+  noNetwork: string | undefined;
 }
 
 /**
@@ -48,6 +49,7 @@ export async function upsertHost(
     images: jsonb(host.images),
     templates: jsonb(host.templates),
     free_storage_gb: host.freeStorageGb ?? null,
+    no_network: host.noNetwork ?? null,
     declared: host.declared,
     gpu_capacity: jsonb(host.gpuCapacity),
     ...capacity,
@@ -132,6 +134,7 @@ export const toSchedulable = (row: HostRow & { reachable: boolean }, used: Capac
     capacity: { cpus, ram_mb, storage_gb, vm_count },
     used: used ?? { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 },
     freeStorageGb: row.free_storage_gb ?? undefined,
+    noNetwork: row.no_network ?? undefined,
   };
 };
 

@@ -62,6 +62,7 @@ export async function registerHost(
     images: probe?.images ?? [],
     freeStorageGb: probe?.report.free_storage_gb,
     templates: probe?.report.templates ?? [],
+    noNetwork: probe?.report.no_network,
   };
   return makeOnce(db, idempotent, {
     resourceId: request.id,

@@ -30,6 +30,8 @@ export class TestHostSnapshots {
   readonly kept = new Map<string, Kept>();
   /** Snapshots whose bytes are not what they were. */
   readonly damaged = new Set<string>();
+  /** Those of VMs with a network card. */
+  readonly withCard = new Set<string>();
   /** How often each id was really taken. */
   readonly taken = new Map<string, number>();
   /** Awaited between usable and durable; rejecting breaks the snapshot. */
@@ -65,6 +67,7 @@ export class TestHostSnapshots {
       stored_bytes: size,
     };
     this.kept.set(id, { snapshot, root });
+    if (vm.network !== undefined) this.withCard.add(id);
     this.taken.set(id, (this.taken.get(id) ?? 0) + 1);
     void this.#flush(id);
     return { status: 201, body: snapshot };

@@ -31,12 +31,14 @@ import {
   RestoreVm,
   STALE_FENCE,
   StartExec,
+  VmNetwork,
 } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
 import { archiveExecs } from './test-host-archive.ts';
 import { connectExec, logStart, pumpLog, tunnel } from './test-host-connect.ts';
 import { TestHostExec } from './test-host-exec.ts';
 import { isFileUpload, operateOnFiles, serveFiles } from './test-host-files.ts';
+import { TestHostNetworks } from './test-host-networks.ts';
 import { TestHostSnapshots } from './test-host-snapshots.ts';
 
 interface TestVm {
@@ -100,6 +102,7 @@ export class TestHost implements AsyncDisposable {
   readonly fences = new Map<string, number>();
   url = '';
   readonly snapshots: TestHostSnapshots;
+  readonly networks = new TestHostNetworks();
   readonly #creating = new Map<string, Promise<Answer>>();
   readonly #objectStore: ObjectStore | undefined;
   readonly #tls: TlsOptions | undefined;
@@ -247,10 +250,11 @@ export class TestHost implements AsyncDisposable {
     if (noun === 'images') return { status: 200, body: { images: this.images } };
     if (noun === 'snapshots') return this.#snapshot(call, id, what);
     if (noun !== 'vms') throw new AppError('route_not_found', `no such route: ${call.path}`);
-    if (id === '') return { status: 200, body: { vms: [...this.vms.values()].map(({ vm }) => vm) } };
+    if (id === '') return { status: 200, body: { vms: [...this.vms.values()].map(({ vm }) => this.#shown(vm)) } };
     if (what === undefined) return this.#vm(call, id);
     const found = this.vms.get(id);
     if (found === undefined) throw new AppError('not_found', `no VM ${id}`);
+    if (what === 'network') return this.#network(call, id);
     // Of a dead VM the host still has what its commands printed.
     const logsAlone = what === 'outputs' && CollectOutputs.parse(call.body).globs.length === 0;
     if (found.vm.state === 'dead' && what !== 'execs' && what !== 'restore' && !logsAlone)
@@ -259,7 +263,7 @@ export class TestHost implements AsyncDisposable {
     if (what === 'pause' || what === 'resume') return this.#move(found, what);
     if (found.vm.state === 'paused' && call.method !== 'GET')
       throw new AppError('conflict', `VM ${id} is ${found.vm.state}`);
-    if (what === 'snapshots') return this.snapshots.take(execId, found.vm, found.root, call.body);
+    if (what === 'snapshots') return this.snapshots.take(execId, this.#shown(found.vm), found.root, call.body);
     if (what === 'healthcheck') return this.#putHealthcheck(found, Healthcheck.parse(call.body));
     if (what === 'files') return this.#putFiles(found, GuestFiles.parse(call.body));
     if (what === 'file' || what === 'tar' || what === 'watch') return guestFiles(found, what, call);
@@ -274,7 +278,7 @@ export class TestHost implements AsyncDisposable {
     if (call.method === 'GET') {
       const known = this.vms.get(id);
       if (known === undefined) throw new AppError('not_found', `no VM ${id}`);
-      return { status: 200, body: known.vm };
+      return { status: 200, body: this.#shown(known.vm) };
     }
     const creating = this.#creating.get(id) ?? this.#create(id, CreateVm.parse(call.body));
     this.#creating.set(id, creating);
@@ -288,7 +292,9 @@ export class TestHost implements AsyncDisposable {
     const archived = archiveKey !== null && known !== undefined && (await this.#archive(archiveKey, known));
     this.vms.delete(id);
     if (known !== undefined) await removeRoot(known.root);
-    return { status: 200, body: { destroyed: known !== undefined, destroy_ms: 1, archived } };
+    const network = this.networks.remove(id);
+    const body = { destroyed: known !== undefined, destroy_ms: 1, archived, ...(network && { network }) };
+    return { status: 200, body };
   }
 
   async #archive(key: string, { execs }: TestVm): Promise<boolean> {
@@ -301,19 +307,31 @@ export class TestHost implements AsyncDisposable {
     const known = this.vms.get(id);
     if (known !== undefined) {
       if (known.vm.tag !== body.tag) throw new AppError('conflict', `VM ${id} belongs to another cluster`);
-      return { status: 200, body: known.vm };
+      return { status: 200, body: this.#shown(known.vm) };
     }
     if (!this.images.some((image) => image.name === body.image))
       throw new AppError('invalid_argument', `no image ${body.image}`);
     const root =
       body.seed === undefined ? await mkdtemp(join(tmpdir(), 'fuse-test-vm-')) : await this.snapshots.open(body.seed);
+    this.networks.create(id, body, body.seed && this.snapshots.withCard.has(body.seed.snapshot_id));
     const { image, shape, tag } = body;
     const vm: HostVm = { id, state: 'running', tag, image, shape, created_at: new Date().toISOString() };
     this.vms.set(id, { vm, env: body.env ?? {}, root, execs: new Map() });
     this.createdVms += 1;
     this.mostVms = Math.max(this.mostVms, this.vms.size);
     this.#countRunning();
-    return { status: 201, body: vm };
+    return { status: 201, body: this.#shown(vm) };
+  }
+
+  #shown(vm: HostVm): HostVm {
+    const network = this.networks.of(vm.id);
+    return network === undefined ? vm : { ...vm, network };
+  }
+
+  #network({ method, body }: Call, id: string): Answer {
+    if (method === 'GET') return { status: 200, body: this.networks.report(id) };
+    this.networks.set(id, VmNetwork.parse(body).policies);
+    return { status: 204 };
   }
 
   async #snapshot(call: Call, id: string, what: string | undefined): Promise<Answer> {
@@ -329,7 +347,7 @@ export class TestHost implements AsyncDisposable {
   }
 
   async #restore(found: TestVm, order: RestoreVm): Promise<Answer> {
-    if (found.vm.restore_id === order.restore_id) return { status: 200, body: found.vm };
+    if (found.vm.restore_id === order.restore_id) return { status: 200, body: this.#shown(found.vm) };
     const root = await this.snapshots.open(order);
     if (this.vms.get(found.vm.id) !== found) {
       await rm(root, { recursive: true, force: true });
@@ -342,7 +360,7 @@ export class TestHost implements AsyncDisposable {
     found.vm = { ...found.vm, state: 'running', restore_id: order.restore_id };
     this.restored += 1;
     this.#countRunning();
-    return { status: 200, body: found.vm };
+    return { status: 200, body: this.#shown(found.vm) };
   }
 
   #move(found: TestVm, what: 'pause' | 'resume'): Answer {
@@ -352,7 +370,7 @@ export class TestHost implements AsyncDisposable {
     if (found.vm.state !== state) for (const exec of found.execs.values()) exec.freeze(what === 'pause');
     found.vm = { ...found.vm, state };
     this.#countRunning();
-    return { status: 200, body: found.vm };
+    return { status: 200, body: this.#shown(found.vm) };
   }
 
   #countRunning(): void {

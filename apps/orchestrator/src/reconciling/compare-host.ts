@@ -12,6 +12,8 @@ import { transition } from '../environments/environment-store.ts';
 import { recordHealth } from '../environments/health.ts';
 import type { HostDirectory } from '../hosts/host-directory.ts';
 import type { ReconcileMetrics } from '../metrics/reconcile-metrics.ts';
+import { compareNetworks } from '../network/compare-networks.ts';
+import type { NetworkConfig } from '../network/network-config.ts';
 import { environmentByVm, expectedOnHost } from './due.ts';
 import type { Sightings } from './sightings.ts';
 import type { Tasks } from './tasks.ts';
@@ -32,6 +34,7 @@ export interface HostComparison {
   orphanGraceMs: number;
   stillLeader(): Promise<boolean>;
   metrics: ReconcileMetrics | undefined;
+  network: NetworkConfig;
   /** Of the lease under which this is done: the host refuses what a former leader asks of it. */
   fence: Fence;
 }
@@ -43,6 +46,14 @@ export async function compareHost(context: HostComparison, host: HostRow, signal
   for (const row of expected) await checkExpected(context, host, row, byId.get(row.vm_id));
   const ours = found.filter((vm) => vm.tag === context.clusterTag && vm.state !== 'destroying');
   context.metrics?.vmsFound(host.id, found.filter((vm) => vm.tag === context.clusterTag).length);
+  await compareNetworks(
+    {
+      db: context.db,
+      config: context.network,
+      enforce: (uid) => context.tasks.start(`network:${uid}`, () => context.environments.enforceNetwork(uid)),
+    },
+    ours,
+  );
   const known = new Set(expected.map((row) => row.vm_id));
   for (const vm of ours) if (!known.has(vm.id)) await checkUnexpected(context, host, vm);
   const seen = [...expected.map((row) => row.vm_id), ...ours.map((vm) => vm.id)];

@@ -12,6 +12,7 @@ import type { HostDirectory } from '../hosts/host-directory.ts';
 import { allHosts } from '../hosts/host-store.ts';
 import { laterFence } from '../hosts/later-fence.ts';
 import type { ReconcileMetrics } from '../metrics/reconcile-metrics.ts';
+import type { NetworkConfig } from '../network/network-config.ts';
 import { SnapshotReconciling } from '../snapshots/snapshot-reconciling.ts';
 import type { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { compareHost } from './compare-host.ts';
@@ -32,6 +33,7 @@ export interface ReconcilerOptions {
   owner: string;
   intervals: ReconcilerIntervals;
   metrics?: ReconcileMetrics;
+  network: NetworkConfig;
 }
 
 export interface ReconcilerIntervals {
@@ -149,7 +151,7 @@ export class Reconciler implements AsyncDisposable {
   }
 
   async #checkHost(host: HostRow, held: HeldLease): Promise<void> {
-    const { db, hosts, environments, log, clusterTag, intervals } = this.#options;
+    const { db, hosts, environments, log, clusterTag, intervals, network } = this.#options;
     const fence = { tag: clusterTag, value: held.fence };
     try {
       const { signal } = this.#stop;
@@ -172,6 +174,7 @@ export class Reconciler implements AsyncDisposable {
       missingGraceMs: intervals.missingGraceMs,
       orphanGraceMs: intervals.orphanGraceMs,
       fence,
+      network,
       metrics: this.#options.metrics,
       stillLeader: () => this.#lease.stillHeld(held),
     };

@@ -12,6 +12,7 @@ import { EventHub } from '../events/events.ts';
 import { HostDirectory } from '../hosts/host-directory.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost, type TestHostOptions } from '../hosts/test-host.ts';
+import { defaultNetworkConfig } from '../network/network-config.ts';
 import { testSealer } from '../secrets/test-sealer.ts';
 import { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { defaultIntervals, Reconciler } from './reconciler.ts';
@@ -43,6 +44,7 @@ export class Replica implements AsyncDisposable {
       startLeaseMs: 300,
       hostRetryMs: 100,
       archiving: { objectStore, retentionMs: 60_000 },
+      network: defaultNetworkConfig,
       publicAddress: () => 'fuse.test:8080',
     } as const;
     this.environments = new EnvironmentService(context);
@@ -56,6 +58,7 @@ export class Replica implements AsyncDisposable {
       clock: systemClock,
       clusterTag: TAG,
       owner: this.owner,
+      network: defaultNetworkConfig,
       intervals: {
         ...defaultIntervals,
         leaseMs: 500,

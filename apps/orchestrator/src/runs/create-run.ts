@@ -2,7 +2,7 @@
  * Admission of a run. Checked and stored first, then one transaction: the idempotency key, the uploads it uses, room when there is
  * some and nobody waits longer, the row. A refusal leaves nothing behind.
  */
-import { AppError, type CreateRun, type Run } from '@fuse/contract';
+import { AppError, type CreateRun, type NetworkPolicy, type Run } from '@fuse/contract';
 import type { ObjectStore } from '@fuse/object-store';
 import { newId } from '@fuse/runtime';
 import { channels, type Db, notify, type Tx } from '../db/db.ts';
@@ -107,7 +107,8 @@ async function admitRun(
   const mayWait = (request.body.queue_timeout_ms ?? 0) > 0;
   const plan = await acceptRun(tx, tenantId, prepared.plan, { isTimeGiven, mayWait, told: request.onCreateRate });
   const stored = await storedRequest(tx, tenantId, plan, contents, plan.queueTimeoutMs + KEEP_FILES_EXTRA_MS);
-  const environment = await reserveRoom(context, tx, request, { ...prepared, plan });
+  const network = await context.environments.chooseNetwork(tx, { tenantId, asked: plan.network });
+  const environment = await reserveRoom(context, tx, request, { ...prepared, plan, network });
   if (environment === undefined) await requirePlaceInQueue(tx, tenantId);
   const { owner, leaseMs } = context.worker;
   const row = await insertRun(
@@ -121,6 +122,7 @@ async function admitRun(
       timeoutMs: plan.timeoutMs,
       queueTimeoutMs: plan.queueTimeoutMs,
       labels: plan.labels,
+      network,
       request: stored,
       admitMs: performance.now() - request.receivedAt,
     },
@@ -137,11 +139,11 @@ async function reserveRoom(
   { environments, worker }: CreateContext,
   tx: Tx,
   { tenantId }: NewRunRequest,
-  { plan, runId, slot }: PreparedRun,
+  { plan, runId, slot, network }: PreparedRun & { network: NetworkPolicy },
 ): Promise<EnvironmentRow | undefined> {
   const { image, shape, timeoutMs } = plan;
   if (!slot) {
-    const placement = await environments.wouldPlace(tx, { ...shape, image });
+    const placement = await environments.wouldPlace(tx, { ...shape, image, network: network.egress !== 'none' });
     if (placement.kind === 'impossible') throw rejectionError(placement);
     if (plan.queueTimeoutMs === 0)
       throw new AppError('unavailable', 'no room now: as many runs are driven as can be', {
@@ -151,7 +153,7 @@ async function reserveRoom(
       });
     return undefined;
   }
-  const asking = { id: runId, tenant_id: tenantId, image, ...shape, timeout_ms: timeoutMs };
+  const asking = { id: runId, tenant_id: tenantId, image, ...shape, timeout_ms: timeoutMs, network };
   const admission = await environments.admit(tx, { ...admissionOf(asking), afterRuns: !worker.hasFreeSlot });
   if (admission.kind === 'admitted') return admission.environment;
   const mayWait = admission.kind === 'no_room' || admission.kind === 'over_quota';

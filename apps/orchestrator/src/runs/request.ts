@@ -1,10 +1,12 @@
 /** A `CreateRun` body made definite: defaults applied, paths resolved, nothing left to interpret. Pure. */
 import {
   type CreateRun,
+  canonicalPolicy,
   DEFAULT_IMAGE,
   DEFAULT_SHAPE,
   type Encoding,
   invalidField,
+  type NetworkPolicy,
   RUN_DEFAULT_QUEUE_TIMEOUT_MS,
   RUN_DEFAULT_TIMEOUT_MS,
   RUN_WORKSPACE,
@@ -28,6 +30,8 @@ export interface RunPlan {
   timeoutMs: number;
   queueTimeoutMs: number;
   labels: Record<string, string>;
+  /** As asked for; undefined: as its tenant has it. */
+  network: NetworkPolicy | undefined;
   argv: string[];
   env: Record<string, string>;
   cwd: string;
@@ -74,6 +78,7 @@ export function planRun(body: CreateRun): RunPlan {
     timeoutMs: limits.timeout_ms ?? RUN_DEFAULT_TIMEOUT_MS,
     queueTimeoutMs: body.queue_timeout_ms ?? RUN_DEFAULT_QUEUE_TIMEOUT_MS,
     labels: body.labels ?? {},
+    network: body.network && canonicalPolicy(body.network),
     argv: program.argv,
     env,
     cwd,

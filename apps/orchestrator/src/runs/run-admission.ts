@@ -2,7 +2,7 @@
 import type { RunRow } from '../db/schema.ts';
 import type { Admission } from '../environments/environment-service.ts';
 
-type Asking = Pick<RunRow, 'id' | 'tenant_id' | 'image' | 'cpus' | 'ram_mb' | 'storage_gb' | 'timeout_ms'>;
+type Asking = Pick<RunRow, 'id' | 'tenant_id' | 'image' | 'cpus' | 'ram_mb' | 'storage_gb' | 'timeout_ms' | 'network'>;
 
 /** For inputs, start and saving, beyond the command's own time. */
 const OVERHEAD_SECONDS = 7_200;
@@ -15,6 +15,7 @@ export function admissionOf(run: Asking): Admission {
     taskId: id,
     spec: { image, cpus, ram_mb, storage_gb, max_runtime_seconds },
     env: {},
+    network: run.network,
     runId: id,
   };
 }

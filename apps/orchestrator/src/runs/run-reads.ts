@@ -73,6 +73,7 @@ const SUMMARY_COLUMNS = [
   'runs.storage_gb',
   'runs.timeout_ms',
   'runs.labels',
+  'runs.network',
   'runs.request',
   'runs.environment_uid',
   'runs.cancel_requested_at',

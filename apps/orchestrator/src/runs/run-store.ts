@@ -3,7 +3,7 @@
  * caller's transaction. `version` is the fencing token: it grows with every take-over, so that a driver that lost its lease
  * changes nothing any more.
  */
-import { type RunState, runCanBecome } from '@fuse/contract';
+import { type NetworkPolicy, type RunState, runCanBecome } from '@fuse/contract';
 import type { Shape } from '@fuse/host-protocol';
 import { type InsertQueryBuilder, type RawBuilder, sql, type Updateable, type UpdateQueryBuilder } from 'kysely';
 import { channels, inMs, jsonb, now, type Queryable, type Tx } from '../db/db.ts';
@@ -38,6 +38,7 @@ export interface NewRun {
   timeoutMs: number;
   queueTimeoutMs: number;
   labels: Record<string, string>;
+  network: NetworkPolicy;
   request: PreparedRequest;
   /** From the arrival of the request to this insert. */
   admitMs: number;
@@ -68,6 +69,7 @@ export async function insertRun(
       ...run.shape,
       timeout_ms: run.timeoutMs,
       labels: jsonb(run.labels),
+      network: jsonb(run.network),
       request: jsonb<unknown>(sealRequest(sealer, run.request, run.id)),
       queue_deadline: sql<Date>`clock_timestamp() + ${run.queueTimeoutMs}::float8 * interval '1 millisecond'`,
       timings: jsonb<Record<string, number>>(timings),

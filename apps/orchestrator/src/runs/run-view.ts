@@ -1,5 +1,12 @@
 /** A run as the API shows it. */
-import type { Encoding, Run, RunOutput, RunTimings, SkippedOutput } from '@fuse/contract';
+import {
+  type Encoding,
+  NetworkPolicy,
+  type Run,
+  type RunOutput,
+  type RunTimings,
+  type SkippedOutput,
+} from '@fuse/contract';
 import type { StoredRequest } from './request.ts';
 import type { RunOutputRow, RunRecord } from './run-reads.ts';
 
@@ -20,6 +27,7 @@ export async function toRun(record: RunRecord, outputs: readonly RunOutputRow[],
       timeout_ms: record.timeout_ms,
     },
     ...(Object.keys(record.labels).length === 0 ? {} : { labels: record.labels }),
+    network: NetworkPolicy.parse(record.network), // in the schema's order of fields
     ...present('exit_code', record.exit_code),
     ...present('signal', record.signal),
     ...present('oom_killed', record.oom_killed),

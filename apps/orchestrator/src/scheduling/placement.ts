@@ -10,6 +10,8 @@ export interface PlacementSpec {
   gpu_kind?: string;
   host_id?: string;
   labels?: Record<string, string>;
+  /** It is to have a network card. */
+  network?: boolean;
   /** The snapshot that it starts from: where its bytes are comes first, and alone unless they are in the object store. */
   seed?: { snapshotId: string; hostId: string | null; isExported: boolean };
 }

@@ -1,7 +1,7 @@
 /**
  * Where an environment goes. Pure and deterministic: same hosts, same answer, in whatever order they come.
  *
- * Gates in order; the first that fails is a host's reason: pin, active, reachable, region, arch, gpus, labels, image, seed, fits, free disk, promised.
+ * Gates in order; the first that fails is a host's reason: pin, active, reachable, region, arch, gpus, labels, image, seed, network, fits, free disk, promised.
  * Score: free cpus × 10000 + free MB. Among the hosts that pass: one that holds the seed's bytes, whatever the policy; then by score, `spread` the
  * highest (the default), `binpack` the lowest; of equal scores one that has a template of this image and shape; then the smaller id.
  */
@@ -31,6 +31,8 @@ export interface SchedulableHost {
   used: Capacity;
   /** Of its disk, as it last said; undefined: not known. */
   freeStorageGb?: number | undefined;
+  /** Why it can give no VM a network card; undefined: it can. */
+  noNetwork?: string | undefined;
   /** Of what is free, what belongs to those that wait for room already. */
   promised?: Capacity | 'all';
 }
@@ -147,6 +149,7 @@ function obstaclesOf(spec: PlacementSpec, host: SchedulableHost): Obstacle[] {
   if (spec.image !== undefined && !host.images.includes(spec.image)) lasting(`does not have image "${spec.image}"`);
   if (spec.seed !== undefined && !spec.seed.isExported && spec.seed.hostId !== host.id)
     lasting(`does not hold snapshot ${spec.seed.snapshotId}, which is not exported`);
+  if (spec.network === true && host.noNetwork !== undefined) lasting(`can give it no network: ${host.noNetwork}`);
   const unfit = `does not fit ${needOf(spec)}`;
   // No host registers with gpus.
   if (wantsGpus || !fits(spec, host.capacity)) lasting(unfit);
@@ -198,6 +201,8 @@ function messageFor(spec: PlacementSpec, judged: readonly Judged[]): string {
   const schedulable = judged.filter(({ host }) => host.state === 'active' && host.reachable);
   if (schedulable.length === 0) return `${need}, no eligible host fits`;
   if ((spec.gpus ?? 0) > 0) return `${need}, and none of ${schedulable.length} schedulable hosts serves gpus`;
+  if (spec.network === true && schedulable.every(({ host }) => host.noNetwork !== undefined))
+    return `no host can give it a network: ${schedulable.map(({ host }) => `host "${host.id}": ${host.noNetwork}`)[0]}`;
   if (schedulable.every(({ host }) => labelsMissing(spec, host).length > 0)) {
     const wanted = Object.entries(spec.labels ?? {})
       .map(([key, value]) => `${key}=${value}`)

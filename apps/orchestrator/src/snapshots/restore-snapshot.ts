@@ -16,6 +16,7 @@ import type { HostClient } from '../hosts/host-client.ts';
 import { persistently } from '../hosts/host-retries.ts';
 import { lockHosts } from '../hosts/host-store.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
+import { settleNetwork } from '../network/enforce-network.ts';
 import { lockLimits } from '../quotas/quota-store.ts';
 import type { SnapshotContext } from './snapshot-context.ts';
 import { lockSnapshot, snapshotById, transitionSnapshot } from './snapshot-store.ts';
@@ -122,6 +123,7 @@ async function restoreOnHost(context: SnapshotContext, row: EnvironmentRow): Pro
     };
     const to = client;
     const vm = await persistently(hostRetryMs, () => to.restoreVm(row.vm_id, order, stopping), stopping);
+    await settleNetwork(context, row.uid, vm, stopping);
     if (vm.state !== 'running')
       throw new AppError('vm_lost', `its VM is ${vm.state}: ${vm.error ?? 'no reason known'}`);
   } catch (error) {

@@ -93,6 +93,7 @@ export async function beginSnapshot(
     image: environment.image,
     spec: jsonb(specOf(environment)),
     env: jsonb(sealSnapshotEnv(context.sealer, openEnv(context.sealer, environment), id)),
+    network: jsonb(environment.network),
     cpus: environment.cpus,
     ram_mb: environment.ram_mb,
     storage_gb: environment.storage_gb,

@@ -1,5 +1,5 @@
 /** Lock order: idempotency key, tenant, hosts, snapshots, environments. */
-import { AppError, type Quotas, terminalRunStates } from '@fuse/contract';
+import { AppError, type NetworkPolicy, type Quotas, terminalRunStates } from '@fuse/contract';
 import { sql } from 'kysely';
 import { inMs, jsonb, now, type Queryable, type Tx } from '../db/db.ts';
 import type { TenantRow } from './tenant.ts';
@@ -35,11 +35,11 @@ export async function requireEnabled(query: Queryable, id: string): Promise<void
 /** Undefined: there is one of this id already. */
 export function insertTenant(
   tx: Tx,
-  { id, label, quotas }: { id: string; label: string | null; quotas: Quotas },
+  { id, label, quotas, networks }: { id: string } & Omit<TenantChange, 'isDisabled'>,
 ): Promise<TenantRow | undefined> {
   return tx
     .insertInto('tenants')
-    .values({ id, label, quotas: jsonb(quotas) })
+    .values({ id, label, quotas: jsonb(quotas), ...columnsOf(networks) })
     .onConflict((conflict) => conflict.doNothing())
     .returningAll()
     .executeTakeFirst();
@@ -48,15 +48,32 @@ export function insertTenant(
 export interface TenantChange {
   label: string | null;
   quotas: Quotas;
+  networks: TenantNetworks;
   isDisabled: boolean;
 }
 
-export function updateTenant(tx: Tx, id: string, { label, quotas, isDisabled }: TenantChange): Promise<TenantRow> {
+/** Null: no maximum, and the deployment's default. */
+export interface TenantNetworks {
+  max: NetworkPolicy | null;
+  default: NetworkPolicy | null;
+}
+
+const columnsOf = (networks: TenantNetworks) => ({
+  network_max: networks.max && jsonb(networks.max),
+  network_default: networks.default && jsonb(networks.default),
+});
+
+export function updateTenant(
+  tx: Tx,
+  id: string,
+  { label, quotas, networks, isDisabled }: TenantChange,
+): Promise<TenantRow> {
   return tx
     .updateTable('tenants')
     .set({
       label,
       quotas: jsonb(quotas),
+      ...columnsOf(networks),
       disabled_at: isDisabled ? sql<Date>`coalesce(disabled_at, now())` : null,
       updated_at: now,
     })

@@ -36,6 +36,7 @@ const wantedHost = ({ capacity, used, freeStorageGb, ...host }: SchedulableHost)
   arch: host.arch,
   labels: host.labels,
   images: host.images,
+  has_network: host.noNetwork === undefined,
   cpus: capacity.cpus,
   ram_mb: capacity.ram_mb,
   storage_gb: capacity.storage_gb,
@@ -58,7 +59,7 @@ function candidates(table: string, id: string, waits: RawBuilder<unknown>, suits
     select ${sql.ref(`w.${id}`)} from ${sql.table(table)} w
     where ${waits} and w.tenant_id = t.tenant_id
       and w.cpus <= (select max(case when ${fits === fitsNow}::boolean then free_cpus else cpus end) from hosts_now)
-      and (select true from hosts_now h where ${fits} and h.images ? w.image and ${suits} limit 1)
+      and (select true from hosts_now h where ${fits} and h.images ? w.image and (h.has_network or w.network ->> 'egress' = 'none') and ${suits} limit 1)
     order by w.created_at, ${sql.ref(`w.${id}`)} limit (select greatest(${MIN_OF_EACH}, least(${MAX_OF_EACH}, ${MAX_OF_ALL} / greatest(count(*), 1))) from t))`;
   return sql`(${oldest(fitsAtAll)} union ${oldest(fitsNow)})`;
 }
@@ -79,7 +80,7 @@ export async function readQueue(
       ${eachTenant('of_environments', 'environments', sql`queue_deadline is not null`)},
       hosts_now as materialized (
         select * from jsonb_to_recordset(${JSON.stringify(present)}::jsonb) as h (
-          id text, region text, arches jsonb, arch text, labels jsonb, images jsonb, cpus int, ram_mb int, storage_gb int,
+          id text, region text, arches jsonb, arch text, labels jsonb, images jsonb, has_network boolean, cpus int, ram_mb int, storage_gb int,
           free_cpus int, free_ram_mb int, free_storage_gb int)),
       t as materialized (
         select a.tenant_id, extract(epoch from tenants.queue_served_at)::float8 as served_at from (
@@ -88,11 +89,11 @@ export async function readQueue(
         where a.tenant_id is not null and tenants.disabled_at is null)
     select one.*, t.tenant_id, t.served_at
     from t cross join lateral (
-      (select 'run' as kind, runs.id, image, cpus, ram_mb, storage_gb, null::jsonb as spec, null::jsonb as seed,
+      (select 'run' as kind, runs.id, image, cpus, ram_mb, storage_gb, network, null::jsonb as spec, null::jsonb as seed,
           (extract(epoch from now() - created_at) * 1000)::float8 as waited_ms
         from ${candidates('runs', 'id', sql`${withRuns}::boolean and ${waitingRun}`, sql`true`)} c (id) join runs on runs.id = c.id)
       union all
-      (select 'environment', e.uid::text, e.image, e.cpus, e.ram_mb, e.storage_gb, e.spec,
+      (select 'environment', e.uid::text, e.image, e.cpus, e.ram_mb, e.storage_gb, e.network, e.spec,
           case when s.id is not null then jsonb_build_object(
             'id', s.id, 'host_id', s.host_id, 'arch', s.arch, 'is_exported', s.manifest_key is not null) end,
           (extract(epoch from now() - e.created_at) * 1000)::float8

@@ -1,5 +1,5 @@
 /** Who waits for room: runs and environments together, as they are in their rows. */
-import type { EnvironmentSpec } from '@fuse/contract';
+import type { EnvironmentSpec, NetworkPolicy } from '@fuse/contract';
 import { sql } from 'kysely';
 import type { Queryable } from '../../db/db.ts';
 import type { EnvironmentRow } from '../../db/schema.ts';
@@ -48,6 +48,7 @@ export async function nextDeadlineInMs(db: Queryable): Promise<number | undefine
 export type WantingRow = Pick<EnvironmentRow, 'image' | 'cpus' | 'ram_mb' | 'storage_gb'> & {
   /** Of environments. */
   spec: EnvironmentSpec | null;
+  network: NetworkPolicy;
   seed: { id: string; host_id: string | null; arch: string; is_exported: boolean } | null;
 };
 
@@ -66,8 +67,8 @@ export async function wantedByRow(db: Queryable, row: EnvironmentRow): Promise<P
   return placementSpecOf({ ...row, seed });
 }
 
-export function placementSpecOf({ spec, image, cpus, ram_mb, storage_gb, seed }: WantingRow): PlacementSpec {
-  const shape = { image, cpus, ram_mb, storage_gb };
+export function placementSpecOf({ spec, image, cpus, ram_mb, storage_gb, network, seed }: WantingRow): PlacementSpec {
+  const shape = { image, cpus, ram_mb, storage_gb, network: network.egress !== 'none' };
   if (spec === null) return shape;
   const wanted = { ...effectiveSpec(spec), ...shape };
   if (seed === null) return wanted;

@@ -35,7 +35,7 @@ export const administrationOperations: Operations = {
   'GET /v1/tenants/:id': { tag: 'tenants', summary: 'One tenant', answers: { 200: Tenant } },
   'PATCH /v1/tenants/:id': {
     tag: 'tenants',
-    summary: 'Change its label and quotas, or disable it',
+    summary: 'Change its label, quotas and networks, or disable it',
     answers: { 200: Tenant },
   },
   'DELETE /v1/tenants/:id': {

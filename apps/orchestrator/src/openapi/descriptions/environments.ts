@@ -4,6 +4,7 @@ import {
   ComputerStatus,
   Environment,
   EnvironmentEvent,
+  EnvironmentNetwork,
   Exec,
   ExecResult,
   Forks,
@@ -29,7 +30,8 @@ export const environmentOperations: Operations = {
   'GET /v1/environments/:id': { tag: 'environments', summary: 'One environment', answers: { 200: Environment } },
   'PATCH /v1/environments/:id': {
     tag: 'environments',
-    summary: 'Renew its lifetime, change what happens to it by itself, label it',
+    summary: 'Renew its lifetime, change what happens to it by itself or what it may reach, label it',
+    description: 'Another `network` is enforced when it is answered.',
     answers: { 200: Environment },
   },
   'DELETE /v1/environments/:id': {
@@ -57,6 +59,11 @@ export const environmentOperations: Operations = {
     tag: 'environments',
     summary: 'Why it is where it is, or waits',
     answers: { 200: PlacementReport },
+  },
+  'GET /v1/environments/:id/network': {
+    tag: 'environments',
+    summary: 'What it may reach, and what became of its connections',
+    answers: { 200: EnvironmentNetwork },
   },
   'GET /v1/environments/:id/computer': {
     tag: 'environments',
