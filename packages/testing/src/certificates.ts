@@ -17,6 +17,8 @@ export interface Authority {
   ca: string;
   /** For this address, or name. */
   server(subject: string): Promise<Certificate>;
+  /** `names`: as openssl writes them, such as `DNS:example.org`. */
+  serverOf(names: readonly string[]): Promise<Certificate>;
   client(): Promise<Certificate>;
 }
 
@@ -58,6 +60,7 @@ export async function certificateAuthority(): Promise<Authority & AsyncDisposabl
       const kind = /^[0-9.]+$|:/.test(subject) ? 'IP' : 'DNS';
       return issue(`subjectAltName=${kind}:${subject}\nextendedKeyUsage=serverAuth\n`);
     },
+    serverOf: (names) => issue(`subjectAltName=${names.join(',')}\nextendedKeyUsage=serverAuth\n`),
     client: () => issue('extendedKeyUsage=clientAuth\n'),
     [Symbol.asyncDispose]: () => directory[Symbol.asyncDispose](),
   };
