@@ -63,6 +63,8 @@ export async function startRawGuest({ driver, image, template, shape }, director
       sharedMemory: false,
       imagePath: image.path,
       writableDiskPath,
+      runDirectory: '',
+      keepsDiskOpen: false,
     }),
     { cwd: directory, stdio: ['ignore', 'inherit', 'inherit', device.fd], env: {} },
   );

@@ -57,6 +57,8 @@ export async function createHostAgent(
       dataDirectory: config.dataDirectory,
       kernelPath: assets.kernel.path,
       log,
+      confinement: config.confinement,
+      diskRate: config.diskRate,
     });
     const templates = new Templates({ directory: join(config.dataDirectory, 'templates'), driver, assets, log });
     await templates.sweep();

@@ -5,8 +5,11 @@ import { join } from 'node:path';
 import { Labels } from '@fuse/contract';
 import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
 import { z } from 'zod';
+import { type ConfinementOptions, confinementModes } from './confinement/confinement.ts';
+import { DEFAULT_UID_BASE } from './confinement/uid-slots.ts';
 import type { ServerTls } from './http/server.ts';
 import type { JoinConfig } from './joining/joining.ts';
+import type { DiskRate } from './vmm/qemu/command-line.ts';
 
 export interface HostAgentConfig {
   listen: { host: string; port: number };
@@ -29,6 +32,9 @@ export interface HostAgentConfig {
   };
   /** Free disk below which no VM is started. */
   storageReserveMb: number;
+  confinement: ConfinementOptions;
+  /** Of each VM. */
+  diskRate: DiskRate;
   objectStore: ObjectStoreConfig;
   logLevel: string;
 }
@@ -39,6 +45,7 @@ export const DEFAULT_MAX_VMS = 249;
 /** Most tasks wait more than they compute: so many virtual CPUs are offered for each real one. */
 export const CPU_OVERSUBSCRIPTION = 4;
 const RAM_SHARE = 0.8;
+const BYTES_PER_MB = 1_000_000;
 export const DEFAULT_STORAGE_RESERVE_MB = 1_024;
 
 export const defaultCapacity = (): HostAgentConfig['capacity'] => ({
@@ -79,6 +86,10 @@ const Environment = z
     FUSE_HOST_STORAGE_GB: count.optional(),
     FUSE_HOST_STORAGE_RESERVE_MB: count.optional(),
     FUSE_HOST_MAX_VMS: count.optional(),
+    FUSE_CONFINEMENT: z.enum(confinementModes).optional(),
+    FUSE_VMM_UID_BASE: count.optional(),
+    FUSE_VM_DISK_MBPS: count.optional(),
+    FUSE_VM_DISK_IOPS: count.optional(),
     FUSE_HOST_TLS_CERT: z.string().optional(),
     FUSE_HOST_TLS_KEY: z.string().optional(),
     FUSE_HOST_TLS_CLIENT_CA: z.string().optional(),
@@ -136,6 +147,11 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
       maxVms: env.FUSE_HOST_MAX_VMS ?? capacity.maxVms,
     },
     storageReserveMb: env.FUSE_HOST_STORAGE_RESERVE_MB ?? DEFAULT_STORAGE_RESERVE_MB,
+    confinement: { mode: env.FUSE_CONFINEMENT ?? 'auto', uidBase: env.FUSE_VMM_UID_BASE ?? DEFAULT_UID_BASE },
+    diskRate: {
+      bytesPerSecond: env.FUSE_VM_DISK_MBPS === undefined ? undefined : env.FUSE_VM_DISK_MBPS * BYTES_PER_MB,
+      requestsPerSecond: env.FUSE_VM_DISK_IOPS,
+    },
     objectStore: objectStoreConfigFromEnv(variables),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',
   };

@@ -69,7 +69,7 @@ export class HostileGuest implements AsyncDisposable {
   }
 
   die(): void {
-    this.#exit({ code: null, signal: 'SIGKILL', logTail: '' });
+    this.#exit({ code: null, signal: 'SIGKILL', logTail: '', outOfMemory: false });
     this.cut();
   }
 

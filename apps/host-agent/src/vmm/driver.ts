@@ -70,6 +70,8 @@ export interface VmmExit {
   signal: string | null;
   /** The end of the VMM's log, at most 4 KiB, for people. */
   logTail: string;
+  /** The kernel killed it because it had all the memory that it may have. */
+  outOfMemory: boolean;
 }
 
 export interface Vmm {

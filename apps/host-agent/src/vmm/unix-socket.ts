@@ -1,17 +1,22 @@
-/** Unix sockets in a VM's directory, whatever the length of its path: the kernel takes at most 107 bytes of it. */
+/**
+ * Unix sockets that a VMM makes in a directory of its own. It may be hostile: a name there may be a link, or no socket. So the name is resolved once, without following a link, and
+ * what is connected to is what was looked at. That also takes a path of any length, of which the kernel would take 107 bytes.
+ */
+import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 
-const MAX_SOCKET_PATH_BYTES = 107;
+/** Linux's, which Node does not name: a handle on the name itself. */
+const O_PATH = 0o10000000;
 
 /** Connecting never waits: the kernel takes the connection at once or refuses it. */
 export async function connectUnixSocket(directory: string, name: string): Promise<Socket> {
   const path = join(directory, name);
-  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return connectTo(path);
-  const handle = await open(directory, 'r');
+  const handle = await open(path, O_PATH | constants.O_NOFOLLOW);
   try {
-    return await connectTo(`/proc/self/fd/${handle.fd}/${name}`);
+    if (!(await handle.stat()).isSocket()) throw new Error(`${path} is no socket`);
+    return await connectTo(`/proc/self/fd/${handle.fd}`);
   } finally {
     await handle.close();
   }

@@ -23,6 +23,7 @@ import { createLogger, newId } from '@fuse/runtime';
 import { expectNoLeaks, type ResourceSnapshot, resourceSnapshot, temporaryDirectory } from '@fuse/testing';
 import { createHostAgent, type HostAgent } from '../app.ts';
 import type { HostAgentConfig } from '../config.ts';
+import { DEFAULT_CONFINEMENT } from '../confinement/confinement.ts';
 
 const home = process.env.FUSE_HOME ?? join(homedir(), '.fuse');
 const TOKEN = 'token-of-the-test-host';
@@ -66,6 +67,8 @@ export class TestHost implements AsyncDisposable {
       dataDirectory: data,
       capacity: { cpus: 8, ramMb: 8_192, storageGb: undefined, maxVms: 249 },
       storageReserveMb: 64,
+      confinement: DEFAULT_CONFINEMENT,
+      diskRate: {},
       objectStore: { kind: 'file', directory: join(path, 'objects') },
       logLevel: process.env.FUSE_TEST_LOG_LEVEL ?? 'fatal',
       ...change,

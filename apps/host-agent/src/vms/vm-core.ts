@@ -131,9 +131,12 @@ export class VmCore {
   hold(machine: Machine): void {
     this.#machine = machine;
     this.#watch();
-    void machine.vmm.exited.then(({ code, signal, logTail }) => {
-      if (this.#machine === machine)
-        void this.die(`its VMM ended (${signal ?? `code ${code}`})${logTail === '' ? '' : `: ${logTail.trim()}`}`);
+    void machine.vmm.exited.then(({ code, signal, logTail, outOfMemory }) => {
+      if (this.#machine !== machine) return;
+      const how = outOfMemory
+        ? 'out of memory: it had all that its VM may take of the host'
+        : (signal ?? `code ${code}`);
+      void this.die(`its VMM ended (${how})${logTail === '' ? '' : `: ${logTail.trim()}`}`);
     });
   }
 

@@ -4,6 +4,7 @@
  *
  * QEMU runs in the VM's directory: what it creates there has short relative names, whatever the directory's length.
  */
+import { join } from 'node:path';
 import { GUEST_PORT_NAME } from '@fuse/host-protocol';
 import type { MachineShape } from '../driver.ts';
 import { hostTscKhz } from './host-tsc.ts';
@@ -17,9 +18,12 @@ export const QMP_SOCKET = 'qmp.sock';
 export const GUEST_SOCKET = 'guest.sock';
 export const MEMORY_FILE = 'memory';
 export const LOG_FILE = 'vmm.log';
-/** The inherited descriptor of the device state. */
+/** Where its sockets are, in the VM's directory: all that it may write to there. */
+export const RUN_DIRECTORY = 'run';
+/** The inherited descriptor of the device state, the first of those that a VM may have. */
 const DEVICE_STATE_FD = 3;
 export const DEVICE_STATE_URI = `fd:${DEVICE_STATE_FD}`;
+const CONSOLE_FDSET = 1;
 
 /**
  * TCG keeps translated code, up to this much for each VM; beyond it starts afresh. Unbounded it would take a GiB of the host's memory for a
@@ -63,7 +67,21 @@ export interface QemuMachine {
   sharedMemory: boolean;
   imagePath: string;
   writableDiskPath: string;
-  consolePath?: string | undefined;
+  /** Where sockets go, seen from its working directory; '' for that itself. */
+  runDirectory: string;
+  /** A descriptor open for appending. Without: the console goes nowhere. */
+  consoleFd?: number | undefined;
+  /** The disk is opened for writing once and for all. Otherwise QEMU does it anew for each time that a saved VM goes on, which a jail refuses it. */
+  keepsDiskOpen: boolean;
+  /** Of both disks together. */
+  diskRate?: DiskRate | undefined;
+  /** The descriptor of a tap. */
+  network?: { tapFd: number; mac: string } | undefined;
+}
+
+export interface DiskRate {
+  bytesPerSecond?: number | undefined;
+  requestsPerSecond?: number | undefined;
 }
 
 export interface QemuKernel {
@@ -75,7 +93,10 @@ export interface QemuKernel {
 const quoted = (value: string): string => value.replaceAll(',', ',,');
 
 export function machineArguments(machine: QemuMachine): string[] {
-  const { accelerator, shape, memoryPath, sharedMemory, imagePath, writableDiskPath, consolePath } = machine;
+  const { accelerator, shape, memoryPath, sharedMemory, imagePath, writableDiskPath, runDirectory, consoleFd } =
+    machine;
+  const throttled = throttling(machine.diskRate);
+  const kept = machine.keepsDiskOpen ? ',auto-read-only=off' : '';
   return [
     '-nodefaults',
     '-no-user-config',
@@ -98,26 +119,46 @@ export function machineArguments(machine: QemuMachine): string[] {
         `share=${sharedMemory ? 'on' : 'off'},merge=off,dump=off`,
     ],
     ...['-bios', FIRMWARE_PATH],
-    ...['-qmp', `unix:${QMP_SOCKET},server=on,wait=off`],
-    ...[
-      '-chardev',
-      consolePath === undefined ? 'null,id=console' : `file,id=console,path=${quoted(consolePath)},append=on`,
-    ],
+    ...['-qmp', `unix:${join(runDirectory, QMP_SOCKET)},server=on,wait=off`],
+    ...(consoleFd === undefined
+      ? ['-chardev', 'null,id=console']
+      : [
+          ...['-add-fd', `fd=${consoleFd},set=${CONSOLE_FDSET}`],
+          ...['-chardev', `file,id=console,path=/dev/fdset/${CONSOLE_FDSET},append=on`],
+        ]),
     ...['-device', 'isa-serial,chardev=console'],
-    ...['-chardev', `socket,id=guest,path=${GUEST_SOCKET},server=on,wait=off`],
+    ...['-chardev', `socket,id=guest,path=${join(runDirectory, GUEST_SOCKET)},server=on,wait=off`],
     ...['-device', 'virtio-serial-pci,max_ports=2,disable-legacy=on'],
     ...['-device', `virtserialport,chardev=guest,name=${GUEST_PORT_NAME}`],
     // Many VMs read one image, and its file never changes: no lock.
-    ...['-drive', `if=none,id=image,file=${quoted(imagePath)},format=raw,read-only=on,file.locking=off`],
+    ...['-drive', `if=none,id=image,file=${quoted(imagePath)},format=raw,read-only=on,file.locking=off${throttled}`],
     ...['-device', 'virtio-blk-pci,drive=image,disable-legacy=on'],
     // The disk need not survive the machine that its VM does not survive either: guest flushes are not passed on. Whoever keeps a copy
     // flushes that. What the guest discards or zeroes goes back to the host.
     ...[
       '-drive',
-      `if=none,id=writable,file=${quoted(writableDiskPath)},format=raw,cache=unsafe,discard=unmap,detect-zeroes=unmap`,
+      `if=none,id=writable,file=${quoted(writableDiskPath)},format=raw,cache=unsafe,discard=unmap,detect-zeroes=unmap${kept}${throttled}`,
     ],
     ...['-device', 'virtio-blk-pci,drive=writable,disable-legacy=on'],
     ...['-device', 'virtio-rng-pci,disable-legacy=on'],
+    ...networkArguments(machine.network),
+  ];
+}
+
+/** One account for both disks. It is no part of the machine that the guest sees, so snapshots fit whatever it says. */
+function throttling({ bytesPerSecond, requestsPerSecond }: DiskRate = {}): string {
+  if (bytesPerSecond === undefined && requestsPerSecond === undefined) return '';
+  const bytes = bytesPerSecond === undefined ? '' : `,throttling.bps-total=${bytesPerSecond}`;
+  const requests = requestsPerSecond === undefined ? '' : `,throttling.iops-total=${requestsPerSecond}`;
+  return `${bytes}${requests},throttling.group=disks`;
+}
+
+/** The last of the devices: those before it are where they are without one. Nothing boots from it, so it has no ROM. */
+function networkArguments(network: QemuMachine['network']): string[] {
+  if (network === undefined) return [];
+  return [
+    ...['-netdev', `tap,id=network,fd=${network.tapFd},vhost=off`],
+    ...['-device', `virtio-net-pci,netdev=network,mac=${network.mac},romfile=,disable-legacy=on`],
   ];
 }
 
@@ -163,6 +204,8 @@ export function machineFingerprint(accelerator: Accelerator): string {
     sharedMemory: false,
     imagePath: '',
     writableDiskPath: '',
+    runDirectory: '',
+    keepsDiskOpen: false,
   });
   return [...machine, kernelArguments(accelerator)].join(' ');
 }

@@ -1,53 +1,97 @@
-/** The QEMU driver: KVM where a probe boot works, software emulation (TCG) elsewhere. */
+/** The QEMU driver: KVM where a probe boot works, software emulation (TCG) elsewhere. Each VM in a jail of its own where VMMs are confined. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { readFile, truncate, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, stat, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
+import { type Cell, Confinement, type ConfinementOptions, DEFAULT_CONFINEMENT } from '../../confinement/confinement.ts';
+import { type Limits, limitsOf } from '../../confinement/limits.ts';
 import type { BootSpec, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
+import { removeHostileDirectory } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
 import { VmmProcess } from '../process.ts';
+import type { ChildStdio } from '../spawner.ts';
 import {
   type Accelerator,
   bootArguments,
+  type DiskRate,
   LOG_FILE,
   MEMORY_FILE,
   machineFingerprint,
   QEMU_PROGRAM,
   type QemuMachine,
+  RUN_DIRECTORY,
   restoreArguments,
 } from './command-line.ts';
 import { kvmBoots } from './kvm-probe.ts';
+import { jailed, prepareQemuRoot, qemuJail } from './qemu-jail.ts';
 import { QemuVmm } from './qemu-vmm.ts';
 
 const START_DEADLINE_MS = 30_000;
 const EXIT_NOTICE_MS = 500;
+/** Beside disk and memory, QEMU writes device state. */
+const LEAST_FILE_BYTES = 67_108_864;
 
 export interface QemuDriverOptions {
-  /** Where the verdict on KVM is kept. */
+  /** Where the verdict on KVM is kept, and what a confined QEMU sees as `/`. */
   dataDirectory: string;
   /** What the probe boots. */
   kernelPath: string;
   log: Logger;
+  confinement?: ConfinementOptions;
+  diskRate?: DiskRate;
 }
 
 export async function openQemuDriver(options: QemuDriverOptions): Promise<VmmDriver> {
   const version = await qemuVersion();
   const accelerator = (await kvmBoots({ ...options, qemuVersion: version })) ? 'kvm' : 'tcg';
-  return new QemuDriver(accelerator, version);
+  const confinement = await Confinement.open(options.confinement ?? DEFAULT_CONFINEMENT, options.log);
+  const jails =
+    confinement === undefined
+      ? undefined
+      : { confinement, root: await prepareQemuRoot(options.dataDirectory, accelerator) };
+  return new QemuDriver({ accelerator, version, jails, log: options.log, diskRate: options.diskRate });
+}
+
+interface Jails {
+  confinement: Confinement;
+  root: string;
+}
+
+/** What is started, seen from the host. */
+interface Start {
+  spec: MachineSpec;
+  kernel?: { kernelPath: string; initramfsPath: string };
+  sharedMemory: boolean;
+  consolePath?: string | undefined;
+  restoring?: { devicePath: string; layerPaths: readonly string[] };
 }
 
 class QemuDriver implements VmmDriver {
   readonly name = 'qemu';
   readonly accelerator: Accelerator;
   readonly #version: string;
+  readonly #jails: Jails | undefined;
+  readonly #log: Logger;
+  readonly #diskRate: DiskRate | undefined;
+  /** Directories whose VMM is about to be there: nobody else gives their cells back. */
+  readonly #starting = new Set<string>();
   #fingerprint: string | undefined;
 
-  constructor(accelerator: Accelerator, version: string) {
-    this.accelerator = accelerator;
-    this.#version = version;
+  constructor(options: {
+    accelerator: Accelerator;
+    version: string;
+    jails: Jails | undefined;
+    log: Logger;
+    diskRate: DiskRate | undefined;
+  }) {
+    this.accelerator = options.accelerator;
+    this.#version = options.version;
+    this.#jails = options.jails;
+    this.#log = options.log;
+    this.#diskRate = options.diskRate;
   }
 
   async fingerprint(): Promise<string> {
@@ -63,67 +107,129 @@ class QemuDriver implements VmmDriver {
   }
 
   async boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm> {
+    const { kernelPath, initramfsPath, sharedMemoryPath, consolePath } = spec;
     const memoryPath = join(spec.directory, MEMORY_FILE);
-    const memoryFile = spec.sharedMemoryPath ?? memoryPath;
+    const memoryFile = sharedMemoryPath ?? memoryPath;
     await writeFile(memoryFile, '', { flag: 'wx', mode: 0o600 });
     await truncate(memoryFile, spec.shape.memoryMiB * 1_048_576);
     if (memoryFile !== memoryPath) await linkFile(memoryFile, memoryPath);
-    const machine = this.#machine(spec, { sharedMemory: spec.sharedMemoryPath !== undefined });
-    if (spec.consolePath !== undefined) await writeFile(spec.consolePath, '', { flag: 'a' });
-    return this.#start({ ...spec, args: bootArguments({ ...machine, consolePath: spec.consolePath }, spec) }, signal);
+    const sharedMemory = sharedMemoryPath !== undefined;
+    return this.#start({ spec, kernel: { kernelPath, initramfsPath }, sharedMemory, consolePath }, signal);
   }
 
   async restore(spec: RestoreSpec, signal?: AbortSignal): Promise<Vmm> {
     // A name of our own keeps the bytes for as long as the VM lives, even when the snapshot is deleted.
     await linkFile(spec.snapshot.memoryPath, join(spec.directory, MEMORY_FILE));
-    return this.#start(
-      {
-        directory: spec.directory,
-        args: restoreArguments(this.#machine(spec, { sharedMemory: false })),
-        restoring: { devicePath: spec.snapshot.devicePath, layerPaths: spec.snapshot.layerPaths ?? [] },
-      },
-      signal,
-    );
+    const { devicePath, layerPaths = [] } = spec.snapshot;
+    return this.#start({ spec, sharedMemory: false, restoring: { devicePath, layerPaths } }, signal);
   }
 
   async adopt(directory: string): Promise<Vmm | undefined> {
     const process = await VmmProcess.adopt(directory, basename(QEMU_PROGRAM));
-    return process === undefined ? undefined : new QemuVmm({ directory, process });
+    if (this.#starting.has(directory)) return process === undefined ? undefined : new QemuVmm({ directory, process });
+    const cell = this.#jails?.confinement.find(directory);
+    if (process !== undefined) return this.#vmm({ directory, process }, cell);
+    await this.#leave(directory, cell);
+    return undefined;
   }
 
-  #machine(spec: MachineSpec, options: { sharedMemory: boolean }): QemuMachine {
-    return { accelerator: this.accelerator, memoryPath: MEMORY_FILE, ...spec, ...options };
-  }
-
-  async #start(
-    options: {
-      directory: string;
-      args: string[];
-      restoring?: { devicePath: string; layerPaths: readonly string[] };
-      consolePath?: string;
-    },
-    signal?: AbortSignal,
-  ): Promise<Vmm> {
+  async #start(start: Start, signal?: AbortSignal): Promise<Vmm> {
     signal?.throwIfAborted();
-    const log = { path: join(options.directory, LOG_FILE), flags: 'a' } as const;
-    const process = await VmmProcess.spawn({
-      program: QEMU_PROGRAM,
-      args: options.args,
-      directory: options.directory,
-      stdio: [
-        'ignore',
-        log,
-        log,
-        ...(options.restoring === undefined ? [] : [{ path: options.restoring.devicePath, flags: 'r' } as const]),
-      ],
-    });
-    const vmm = new QemuVmm({ ...options, process });
+    const { directory } = start.spec;
+    this.#starting.add(directory);
     try {
-      await runningOrEnded(vmm, options.restoring, signal);
-      return vmm;
+      await mkdir(join(directory, RUN_DIRECTORY), { mode: 0o700 });
+      const limits = await this.#limits(start);
+      const cell = this.#jails?.confinement.take(directory, limits);
+      let process: VmmProcess;
+      try {
+        process = await this.#spawn(start, cell, limits);
+      } catch (error) {
+        await this.#leave(directory, cell);
+        throw error;
+      }
+      const vmm = this.#vmm({ directory, process, consolePath: start.consolePath }, cell);
+      try {
+        await runningOrEnded(vmm, start.restoring, signal);
+        process.up();
+        return vmm;
+      } catch (error) {
+        await vmm.destroy();
+        throw error;
+      }
+    } finally {
+      this.#starting.delete(directory);
+    }
+  }
+
+  async #spawn(start: Start, cell: Cell | undefined, limits: Limits): Promise<VmmProcess> {
+    const { spec, sharedMemory, consolePath, restoring, kernel } = start;
+    const { directory } = spec;
+    const log = { path: join(directory, LOG_FILE), flags: 'a' } as const;
+    const stdio: Exclude<ChildStdio, 'pipe'>[] = ['ignore', log, log];
+    const inherited = (each: Exclude<ChildStdio, 'pipe'>): number => stdio.push(each) - 1;
+    if (restoring !== undefined) inherited({ path: restoring.devicePath, flags: 'r' }); // before any other
+    const consoleFd = consolePath === undefined ? undefined : inherited({ path: consolePath, flags: 'a' });
+    const { network } = spec;
+    const tap = network && { namespacePath: network.namespacePath, name: network.tapName };
+    const machine: QemuMachine = {
+      accelerator: this.accelerator,
+      shape: spec.shape,
+      memoryPath: cell === undefined ? MEMORY_FILE : jailed.memory,
+      imagePath: cell === undefined ? spec.imagePath : jailed.image,
+      writableDiskPath: cell === undefined ? spec.writableDiskPath : jailed.disk,
+      runDirectory: RUN_DIRECTORY,
+      keepsDiskOpen: cell !== undefined,
+      sharedMemory,
+      consoleFd,
+      diskRate: this.#diskRate,
+      ...(network === undefined || tap === undefined
+        ? {}
+        : { network: { mac: network.mac, tapFd: inherited({ tap }) } }),
+    };
+    const args =
+      kernel === undefined
+        ? restoreArguments(machine)
+        : bootArguments(
+            machine,
+            cell === undefined ? kernel : { kernelPath: jailed.kernel, initramfsPath: jailed.initramfs },
+          );
+    if (cell === undefined || this.#jails === undefined)
+      return VmmProcess.spawn({ program: QEMU_PROGRAM, args, directory, stdio });
+    await chmod(directory, 0o711);
+    const memoryPath = join(directory, MEMORY_FILE);
+    const { writableDiskPath, imagePath } = spec;
+    cell.own([join(directory, RUN_DIRECTORY), writableDiskPath, ...(sharedMemory ? [memoryPath] : [])]);
+    const files = { directory, imagePath, writableDiskPath, memoryPath, sharedMemory, kernel };
+    const jail = qemuJail(this.#jails.root, cell, limits, {
+      ...files,
+      networkNamespacePath: network?.namespacePath,
+    });
+    return VmmProcess.spawn({ program: QEMU_PROGRAM, args, directory, stdio, jail, jailDirectory: jailed.directory });
+  }
+
+  async #limits({ spec }: Start): Promise<Limits> {
+    const disk = await stat(spec.writableDiskPath);
+    const largestFileBytes = Math.max(disk.size, spec.shape.memoryMiB * 1_048_576, LEAST_FILE_BYTES);
+    return limitsOf(spec.shape, { accelerator: this.accelerator, largestFileBytes });
+  }
+
+  #vmm(
+    options: { directory: string; process: VmmProcess; consolePath?: string | undefined },
+    cell: Cell | undefined,
+  ): QemuVmm {
+    return new QemuVmm({ ...options, onEnd: () => this.#leave(options.directory, cell) });
+  }
+
+  /** Its VMM is gone. What cannot be given back now is swept by the next host agent. */
+  async #leave(directory: string, cell: Cell | undefined): Promise<{ outOfMemory: boolean }> {
+    try {
+      const end = (await cell?.end()) ?? { outOfMemory: false };
+      await removeHostileDirectory(join(directory, RUN_DIRECTORY));
+      return end;
     } catch (error) {
-      await vmm.destroy();
-      throw error;
+      this.#log.error({ err: error, directory }, 'cell of a VMM not given back');
+      return { outOfMemory: false };
     }
   }
 }

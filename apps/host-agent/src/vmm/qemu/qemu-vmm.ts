@@ -1,5 +1,6 @@
 /** One running QEMU: what can be done to it through its control socket, its guest port and its process. */
-import { stat } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';
@@ -7,12 +8,13 @@ import { sleep, withDeadline } from '@fuse/runtime';
 import { applyLayers } from '../apply-layers.ts';
 import { captureMemory } from '../capture-memory.ts';
 import type { CaptureFiles, SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
+import { copyHostileFile } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
 import { boundFile, readTail } from '../log-file.ts';
 import type { VmmProcess } from '../process.ts';
 import { flushDirectoryOf, flushFile } from '../sparse-copy.ts';
 import { connectUnixSocket } from '../unix-socket.ts';
-import { DEVICE_STATE_URI, GUEST_SOCKET, LOG_FILE, MEMORY_FILE, QMP_SOCKET } from './command-line.ts';
+import { DEVICE_STATE_URI, GUEST_SOCKET, LOG_FILE, MEMORY_FILE, QMP_SOCKET, RUN_DIRECTORY } from './command-line.ts';
 import { type Qmp, withQmp } from './qmp.ts';
 
 const COMMAND_DEADLINE_MS = 30_000;
@@ -22,17 +24,24 @@ const SOCKET_POLL_MS = 2;
 const STATUS_POLL_MS = 1;
 /** A guest that was captured in mid-conversation must see that the host has gone before the next connection comes. */
 const ABSENCE_MS = 25;
+const SAVED_DEVICES = 'devices';
+/** A few hundred KB. */
+const MAX_DEVICES_BYTES = 67_108_864;
 
 export interface QemuVmmOptions {
   directory: string;
   process: VmmProcess;
   /** Further files that QEMU appends to what the guest says. */
   consolePath?: string | undefined;
+  /** Called once its process is gone, and waited for before anybody hears of it. */
+  onEnd?: () => Promise<{ outOfMemory: boolean }>;
 }
 
 export class QemuVmm implements Vmm {
   readonly exited: Promise<VmmExit>;
   readonly #directory: string;
+  /** Below the directory, where QEMU's own files are: '' for a VM that was started before there was a place of their own. */
+  readonly #run: string;
   readonly #process: VmmProcess;
   #channel: Duplex | undefined;
   #hasExited = false;
@@ -41,6 +50,7 @@ export class QemuVmm implements Vmm {
 
   constructor(options: QemuVmmOptions) {
     this.#directory = options.directory;
+    this.#run = existsSync(join(options.directory, RUN_DIRECTORY)) ? RUN_DIRECTORY : '';
     this.#process = options.process;
     const bounded = [join(options.directory, LOG_FILE)];
     if (options.consolePath !== undefined) bounded.push(options.consolePath);
@@ -51,7 +61,8 @@ export class QemuVmm implements Vmm {
       clearInterval(looking);
       this.#hasExited = true;
       this.#channel?.destroy();
-      return { ...end, logTail: await this.#logTail().catch(() => '') };
+      const outOfMemory = (await options.onEnd?.())?.outOfMemory === true;
+      return { ...end, logTail: await this.#logTail().catch(() => ''), outOfMemory };
     });
   }
 
@@ -92,7 +103,7 @@ export class QemuVmm implements Vmm {
   async openGuestChannel(signal?: AbortSignal): Promise<Duplex> {
     this.#channel?.destroy();
     try {
-      const socket = await connectUnixSocket(this.#directory, GUEST_SOCKET);
+      const socket = await connectUnixSocket(this.#runDirectory, GUEST_SOCKET);
       this.#channel = socket;
       if (this.#hasExited) socket.destroy();
       return socket;
@@ -148,11 +159,20 @@ export class QemuVmm implements Vmm {
     return join(this.#directory, MEMORY_FILE);
   }
 
-  #saveDevices(devicePath: string, signal?: AbortSignal): Promise<void> {
-    return this.#command(async (qmp) => {
+  get #runDirectory(): string {
+    return join(this.#directory, this.#run);
+  }
+
+  /** QEMU writes where it may, and what it wrote is copied from there. */
+  async #saveDevices(devicePath: string, signal?: AbortSignal): Promise<void> {
+    const saved = join(this.#runDirectory, SAVED_DEVICES);
+    await rm(saved, { force: true });
+    await this.#command(async (qmp) => {
       await expectStatus(qmp, 'paused');
-      await qmp.execute('xen-save-devices-state', { filename: devicePath });
+      await qmp.execute('xen-save-devices-state', { filename: join(this.#run, SAVED_DEVICES) });
     }, signal);
+    await copyHostileFile(saved, devicePath, MAX_DEVICES_BYTES);
+    await rm(saved, { force: true });
   }
 
   #logTail(): Promise<string> {
@@ -164,7 +184,7 @@ export class QemuVmm implements Vmm {
     for (;;) {
       signal.throwIfAborted();
       try {
-        (await connectUnixSocket(this.#directory, GUEST_SOCKET)).destroy();
+        (await connectUnixSocket(this.#runDirectory, GUEST_SOCKET)).destroy();
         return;
       } catch (error) {
         const code = (error as NodeJS.ErrnoException).code;
@@ -184,7 +204,7 @@ export class QemuVmm implements Vmm {
   #command<T>(talk: (qmp: Qmp) => Promise<T>, signal?: AbortSignal, deadlineMs = COMMAND_DEADLINE_MS): Promise<T> {
     const command = this.#lastCommand.then(async () => {
       try {
-        return await withQmp({ directory: this.#directory, socketName: QMP_SOCKET, deadlineMs, signal }, talk);
+        return await withQmp({ directory: this.#runDirectory, socketName: QMP_SOCKET, deadlineMs, signal }, talk);
       } catch (cause) {
         signal?.throwIfAborted();
         throw this.#failure('control QEMU', cause);
