@@ -2,11 +2,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 
 	"fuse/jailer/internal/jail"
+	"fuse/jailer/internal/listen"
 	"fuse/jailer/internal/serve"
 )
 
@@ -27,8 +29,10 @@ func main() {
 		err = serve.Run()
 	case jail.EnterCommand:
 		err = jail.Enter(os.Args[2:])
+	case "listen":
+		err = listen.Run(os.Args[2:])
 	default:
-		err = fmt.Errorf("usage: fuse-jailer serve")
+		err = errors.New("usage: fuse-jailer serve | listen --namespace PATH --slot NAME --gateway PATH")
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "fuse-jailer: %v\n", err)
