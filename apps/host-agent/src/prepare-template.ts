@@ -5,8 +5,10 @@ import { join } from 'node:path';
 import { AppError, DEFAULT_IMAGE, DEFAULT_SHAPE } from '@fuse/contract';
 import { createLogger } from '@fuse/runtime';
 import { imageNamed, loadAssets } from './images/assets.ts';
+import { withOwnKernel } from './images/own-kernel.ts';
 import { Templates } from './templates/templates.ts';
-import { openQemuDriver } from './vmm/qemu/qemu-driver.ts';
+import { openDriver } from './vmm/open-driver.ts';
+import { vmmConfigFromEnv } from './vmm/vmm-config.ts';
 import { lockDataDirectory } from './vms/data-lock.ts';
 
 export interface PreparedTemplate {
@@ -22,8 +24,9 @@ export async function prepareTemplate(env: NodeJS.ProcessEnv, signal: AbortSigna
   if (lock === undefined) return { made: false, note: 'left to the host agent, which is running' };
   await using _lock = lock;
   const log = createLogger({ name: 'prepare-template', level: 'silent' });
-  const assets = await loadAssets(join(home, 'assets', 'manifest.json'));
-  const driver = await openQemuDriver({ dataDirectory, kernelPath: assets.kernel.path, log });
+  const vmm = vmmConfigFromEnv(env);
+  const assets = await withOwnKernel(await loadAssets(join(home, 'assets', 'manifest.json')), vmm.kernelPath);
+  const driver = await openDriver({ vmm, dataDirectory, kernelPath: assets.kernel.path, log });
   const directory = join(dataDirectory, 'templates');
   const before = await readdir(directory).catch((): string[] => []);
   await using templates = new Templates({ directory, driver, assets, log });
