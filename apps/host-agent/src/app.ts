@@ -10,9 +10,10 @@ import type { HostAgentConfig } from './config.ts';
 import { connectGuest } from './guest/guest-client.ts';
 import { Fences } from './http/fences.ts';
 import { createHttpServer, type ServerTls } from './http/server.ts';
-import { loadAssets } from './images/assets.ts';
+import { type Assets, loadAssets } from './images/assets.ts';
 import { Joining } from './joining/joining.ts';
 import { ownToken } from './joining/own-token.ts';
+import { HostNetwork } from './network/host-network.ts';
 import { SnapshotTransfer } from './snapshots/chunks/snapshot-transfer.ts';
 import { Snapshots } from './snapshots/snapshots.ts';
 import { Templates } from './templates/templates.ts';
@@ -60,7 +61,12 @@ export async function createHostAgent(
       confinement: config.confinement,
       diskRate: config.diskRate,
     });
-    const templates = new Templates({ directory: join(config.dataDirectory, 'templates'), driver, assets, log });
+    const network = disposables.add('network', await openNetwork(config, assets, log));
+    const templates = new Templates({
+      ...{ driver, assets, log },
+      directory: join(config.dataDirectory, 'templates'),
+      withCard: (work, signal) => network.withIdleCard(work, signal),
+    });
     await templates.sweep();
     const snapshots = disposables.add(
       'snapshots',
@@ -75,6 +81,7 @@ export async function createHostAgent(
       driver,
       templates,
       snapshots,
+      network,
       importSnapshot: (wanted, signal) => transfer.import(wanted, signal),
       assets,
       store,
@@ -130,6 +137,16 @@ export async function createHostAgent(
     await disposables[Symbol.asyncDispose]();
     throw error;
   }
+}
+
+function openNetwork(config: HostAgentConfig, { programs }: Assets, log: Logger): Promise<HostNetwork> {
+  return HostNetwork.open({
+    dataDirectory: config.dataDirectory,
+    config: config.network,
+    programs: programs.gateway && { gateway: programs.gateway.path, jailer: programs.jailer.path },
+    gatewayUid: config.confinement.uidBase - 1, // the VMMs' begin there
+    log,
+  });
 }
 
 function urlOf({ address, family, port }: AddressInfo, tls: ServerTls | undefined): string {

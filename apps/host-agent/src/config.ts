@@ -9,6 +9,7 @@ import { type ConfinementOptions, confinementModes } from './confinement/confine
 import { DEFAULT_UID_BASE } from './confinement/uid-slots.ts';
 import type { ServerTls } from './http/server.ts';
 import type { JoinConfig } from './joining/joining.ts';
+import { Cidrs, DEFAULT_NETWORK, NamespaceName, type NetworkConfig, PoolSize, Resolvers } from './network/config.ts';
 import type { DiskRate } from './vmm/qemu/command-line.ts';
 
 export interface HostAgentConfig {
@@ -35,6 +36,7 @@ export interface HostAgentConfig {
   confinement: ConfinementOptions;
   /** Of each VM. */
   diskRate: DiskRate;
+  network: NetworkConfig;
   objectStore: ObjectStoreConfig;
   logLevel: string;
 }
@@ -90,6 +92,11 @@ const Environment = z
     FUSE_VMM_UID_BASE: count.optional(),
     FUSE_VM_DISK_MBPS: count.optional(),
     FUSE_VM_DISK_IOPS: count.optional(),
+    FUSE_NETWORK_POOL: PoolSize.optional(),
+    FUSE_EGRESS_NETNS: NamespaceName.optional(),
+    FUSE_DNS_SERVERS: Resolvers.optional(),
+    FUSE_EGRESS_PRIVATE: Cidrs.optional(),
+    FUSE_VM_NETWORK_MBPS: count.optional(),
     FUSE_HOST_TLS_CERT: z.string().optional(),
     FUSE_HOST_TLS_KEY: z.string().optional(),
     FUSE_HOST_TLS_CLIENT_CA: z.string().optional(),
@@ -151,6 +158,13 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
     diskRate: {
       bytesPerSecond: env.FUSE_VM_DISK_MBPS === undefined ? undefined : env.FUSE_VM_DISK_MBPS * BYTES_PER_MB,
       requestsPerSecond: env.FUSE_VM_DISK_IOPS,
+    },
+    network: {
+      poolSize: env.FUSE_NETWORK_POOL ?? DEFAULT_NETWORK.poolSize,
+      egressNamespace: env.FUSE_EGRESS_NETNS,
+      resolvers: env.FUSE_DNS_SERVERS,
+      privateAllow: env.FUSE_EGRESS_PRIVATE ?? DEFAULT_NETWORK.privateAllow,
+      vmBytesPerSecond: env.FUSE_VM_NETWORK_MBPS === undefined ? undefined : env.FUSE_VM_NETWORK_MBPS * BYTES_PER_MB,
     },
     objectStore: objectStoreConfigFromEnv(variables),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',

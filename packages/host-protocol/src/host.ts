@@ -126,6 +126,8 @@ export type VmNetwork = z.infer<typeof VmNetwork>;
 export const VmNetworkReport = EnvironmentNetwork.omit({ policy: true, tenant_max: true, deployment_max: true }).extend(
   {
     policies: z.array(NetworkPolicy),
+    /** Packets that were never a connection, by why they were dropped or refused: the counters of the host agent's network/slot.nft, of the present slot. */
+    dropped_packets: z.record(z.string(), z.number().int()).optional(),
   },
 );
 export type VmNetworkReport = z.infer<typeof VmNetworkReport>;

@@ -22,6 +22,7 @@ import { fileRoutes } from './file-routes.ts';
 import { guestFileRoutes } from './guest-file-routes.ts';
 import { healthcheckRoutes } from './healthcheck-routes.ts';
 import { HEALTH_PATH, hostRoutes } from './host-routes.ts';
+import { networkRoutes } from './network-routes.ts';
 import { portTunnels } from './port-tunnel.ts';
 import { processRoutes } from './process-routes.ts';
 import { snapshotRoutes } from './snapshot-routes.ts';
@@ -112,6 +113,7 @@ export function createHttpServer(parts: HttpParts): App {
   processRoutes(app, parts);
   fileRoutes(app, parts);
   guestFileRoutes(app, parts);
+  networkRoutes(app, parts);
   healthcheckRoutes(app, parts);
   const upgrades = new Upgrades(parts);
   portTunnels(upgrades, parts);

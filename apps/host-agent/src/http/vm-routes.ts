@@ -1,4 +1,4 @@
-import { CreateVm, HostVm, RestoreVm, VmId } from '@fuse/host-protocol';
+import { CreateVm, HostVm, RestoreVm, VmId, VmNetworkTotals } from '@fuse/host-protocol';
 import { z } from 'zod';
 import type { App, HttpParts } from './server.ts';
 
@@ -33,13 +33,20 @@ export function vmRoutes(app: App, { vms }: HttpParts): void {
       schema: {
         params: VmParams,
         querystring: z.object({ archive_key: z.string().min(1).max(512).optional() }),
-        response: { 200: z.object({ destroyed: z.boolean(), destroy_ms: z.number(), archived: z.boolean() }) },
+        response: {
+          200: z.object({
+            destroyed: z.boolean(),
+            destroy_ms: z.number(),
+            archived: z.boolean(),
+            network: VmNetworkTotals.optional(),
+          }),
+        },
       },
     },
     async (request) => {
       const from = performance.now();
-      const { destroyed, archived } = await vms.destroy(request.params.id, request.query.archive_key);
-      return { destroyed, destroy_ms: Math.round((performance.now() - from) * 10) / 10, archived };
+      const destroyed = await vms.destroy(request.params.id, request.query.archive_key);
+      return { ...destroyed, destroy_ms: Math.round((performance.now() - from) * 10) / 10 };
     },
   );
 

@@ -25,6 +25,7 @@ export const SnapshotRecord = z.object({
   shape: Shape,
   made_on: MadeOn,
   include_memory: z.boolean(),
+  network_card: z.boolean().optional(),
   parent_id: z.string().optional(),
   created_at: z.string(),
   pause_ms: z.number().optional(),

@@ -10,7 +10,7 @@ import { type Logger, sleep } from '@fuse/runtime';
 import type { Guest } from '../guest/guest.ts';
 import { connectGuest } from '../guest/guest-client.ts';
 import type { Assets, ImageAsset } from '../images/assets.ts';
-import type { Vmm, VmmDriver } from '../vmm/driver.ts';
+import type { NetworkCard, Vmm, VmmDriver } from '../vmm/driver.ts';
 import { readTail } from '../vmm/log-file.ts';
 import { createWritableDisk } from '../vmm/machine-disk.ts';
 import { flushFile } from '../vmm/sparse-copy.ts';
@@ -37,12 +37,14 @@ export interface TemplateOrder {
   image: ImageAsset;
   shape: Shape;
   madeFrom: TemplateDescription['madeFrom'];
+  /** Of a template with a card. */
+  network?: NetworkCard;
   log: Logger;
 }
 
 /** Leaves the whole template in `directory`, flushed. On failure the caller removes the directory. */
 export async function makeTemplate(order: TemplateOrder, directory: string, signal: AbortSignal): Promise<void> {
-  const { driver, assets, image, shape } = order;
+  const { driver, assets, image, shape, network } = order;
   const vmDirectory = join(directory, MAKING_VM_DIRECTORY);
   const memoryPath = join(directory, MEMORY_PART);
   const diskPath = join(directory, DISK_PART);
@@ -59,6 +61,7 @@ export async function makeTemplate(order: TemplateOrder, directory: string, sign
       initramfsPath: assets.initramfs.path,
       sharedMemoryPath: memoryPath,
       consolePath,
+      ...(network === undefined ? {} : { network }),
     },
     signal,
   );

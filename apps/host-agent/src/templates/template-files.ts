@@ -26,6 +26,8 @@ export const TemplateDescription = z.object({
     driver: z.string(),
     shape: z.object({ cpus: z.number(), ram_mb: z.number(), storage_gb: z.number() }),
     warm: z.array(z.array(z.string())),
+    /** With a network card. */
+    network_card: z.literal(true).optional(),
   }),
   parts: z.object({ memory: PartDescription, device: PartDescription, disk: PartDescription }),
 });

@@ -11,7 +11,7 @@ import { AppError } from '@fuse/contract';
 import type { HostTemplate, Shape } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
 import type { Assets, ImageAsset } from '../images/assets.ts';
-import type { SnapshotFiles, VmmDriver } from '../vmm/driver.ts';
+import type { NetworkCard, SnapshotFiles, VmmDriver } from '../vmm/driver.ts';
 import { flushFile } from '../vmm/sparse-copy.ts';
 import { makeTemplate } from './make-template.ts';
 import { lock } from './process-lock.ts';
@@ -42,6 +42,13 @@ export interface TemplatesOptions {
   driver: VmmDriver;
   assets: Assets;
   log: Logger;
+  /** For templates with a card: one that leads nowhere, for as long as `work` takes. */
+  withCard?: <T>(work: (card: NetworkCard) => Promise<T>, signal: AbortSignal) => Promise<T>;
+}
+
+/** A guest that boots with a card has a driver for it and a place: such templates are others. */
+export interface TemplateKind {
+  networkCard: boolean;
 }
 
 export class Templates implements AsyncDisposable {
@@ -57,9 +64,14 @@ export class Templates implements AsyncDisposable {
   }
 
   /** The template of this image and shape; the first call makes it (seconds), later ones find it. A damaged one is made again. */
-  async ensure(image: ImageAsset, shape: Shape, signal?: AbortSignal): Promise<Template> {
+  async ensure(
+    image: ImageAsset,
+    shape: Shape,
+    signal?: AbortSignal,
+    kind: TemplateKind = { networkCard: false },
+  ): Promise<Template> {
     signal?.throwIfAborted();
-    const madeFrom = await this.#ingredients(image, shape);
+    const madeFrom = await this.#ingredients(image, shape, kind);
     const key = createHash('sha256')
       .update(JSON.stringify([TEMPLATE_FORMAT, madeFrom]))
       .digest('hex')
@@ -79,13 +91,14 @@ export class Templates implements AsyncDisposable {
     await sweepTemplates({ directory, driver, log, isWanted, lockName: (key) => this.#lockName(key) });
   }
 
-  /** Those that are there for the images of now. Nothing is checked: one that is damaged is made again when it is asked for. */
+  /** Those without a card that are there for the images of now. Nothing is checked: one that is damaged is made again when it is asked for. */
   async list(): Promise<HostTemplate[]> {
     const { directory, assets } = this.#options;
     const isWanted = await this.#wanted();
     return (await listTemplates(directory)).flatMap((madeFrom) => {
       const image = assets.images.find(({ digest }) => digest === madeFrom.image);
-      return image === undefined || !isWanted(madeFrom) ? [] : [{ image: image.name, ...madeFrom.shape }];
+      if (image === undefined || !isWanted(madeFrom) || madeFrom.network_card === true) return [];
+      return [{ image: image.name, ...madeFrom.shape }];
     });
   }
 
@@ -105,7 +118,11 @@ export class Templates implements AsyncDisposable {
       assets.images.some((each) => each.digest === image);
   }
 
-  async #ingredients(image: ImageAsset, shape: Shape): Promise<TemplateDescription['madeFrom']> {
+  async #ingredients(
+    image: ImageAsset,
+    shape: Shape,
+    { networkCard }: TemplateKind,
+  ): Promise<TemplateDescription['madeFrom']> {
     const { assets, driver } = this.#options;
     return {
       image: image.digest,
@@ -114,6 +131,7 @@ export class Templates implements AsyncDisposable {
       driver: await driver.fingerprint(),
       shape: { cpus: shape.cpus, ram_mb: shape.ram_mb, storage_gb: shape.storage_gb },
       warm: image.warm,
+      ...(networkCard ? { network_card: true } : {}),
     };
   }
 
@@ -164,7 +182,13 @@ export class Templates implements AsyncDisposable {
     const making = join(directory, `.making-${key}-${randomBytes(4).toString('hex')}`);
     await mkdir(making);
     try {
-      await makeTemplate({ driver, assets, log, ...what }, making, signal);
+      const make = (card?: NetworkCard) =>
+        makeTemplate(
+          { driver, assets, log, ...what, ...(card === undefined ? {} : { network: card }) },
+          making,
+          signal,
+        );
+      await (what.madeFrom.network_card === true ? this.#withCard(make, signal) : make());
       await this.#discard(key);
       await rename(making, this.#path(key));
       await flushFile(directory);
@@ -176,6 +200,12 @@ export class Templates implements AsyncDisposable {
     if (stamp !== undefined) this.#checked.set(key, stamp);
     log.info({ template: key, image: what.image.name, ms: Math.round(performance.now() - startedAt) }, 'template made');
     await makeRoom({ directory, log, keep: key, lockName: (other) => this.#lockName(other) });
+  }
+
+  #withCard<T>(work: (card: NetworkCard) => Promise<T>, signal: AbortSignal): Promise<T> {
+    const { withCard } = this.#options;
+    if (withCard === undefined) throw new AppError('unavailable', 'there is no network for a template with a card');
+    return withCard(work, signal);
   }
 
   /** VMs that run on it have its memory under a name of their own. */

@@ -21,6 +21,8 @@ export async function adoptVm(core: VmCore): Promise<void> {
 
 async function adoptRunning(core: VmCore): Promise<void> {
   const { driver, connectGuest } = core.host;
+  const { id, slot } = core.record;
+  if (core.network !== undefined && slot !== undefined) core.host.network.readopt(id, slot, core.network);
   const directory = core.machineDirectory;
   let vmm: Vmm | undefined;
   let problem = 'its VMM was gone when the host agent started';

@@ -35,7 +35,7 @@ async function measureRoom(vmsDirectory: string, vms: Vms, reserveBytes: number)
 
 export async function capacityReport(
   offered: OfferedCapacity,
-  { driver, vms, vmsDirectory, templates, storageReserveBytes }: VmHost & { vms: Vms },
+  { driver, network, vms, vmsDirectory, templates, storageReserveBytes }: VmHost & { vms: Vms },
 ): Promise<HostCapacityReport> {
   const { storageGb, freeStorageGb } = await measureRoom(vmsDirectory, vms, storageReserveBytes);
   return {
@@ -50,5 +50,6 @@ export async function capacityReport(
     backend: driver.name,
     accelerator: driver.accelerator,
     templates: await templates.list(),
+    ...(network.missing === undefined ? {} : { no_network: `lacks ${network.missing}` }),
   };
 }

@@ -4,9 +4,16 @@
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '@fuse/contract';
-import type { GuestIdentity, GuestIdentityConfirmed } from '@fuse/host-protocol';
+import {
+  GATEWAY_ADDRESS,
+  GUEST_ADDRESS,
+  GUEST_PREFIX_BITS,
+  type GuestIdentity,
+  type GuestIdentityConfirmed,
+} from '@fuse/host-protocol';
 import { DeadlineError, type Logger, withDeadline } from '@fuse/runtime';
 import type { Guest } from '../guest/guest.ts';
+import { GUEST_MTU } from '../network/slot.ts';
 
 /** How far a clock may be off when the answer arrives, the way of the answer included. The promise is 500 ms. */
 const MAX_CLOCK_OFFSET_MS = 400;
@@ -21,6 +28,8 @@ export interface NewMachine {
   /** Of the VM's last identity that is known here; 0 for none. */
   previousGeneration: number;
   reason: 'create' | 'fork' | 'restore' | 'resume';
+  /** Hardware address of its card, where it has one. */
+  mac?: string | undefined;
   log: Logger;
   /** For all hooks together; nothing of it passes where there are none. */
   hooksDeadlineMs?: number;
@@ -87,9 +96,19 @@ function newIdentity(machine: NewMachine, generation: number): GuestIdentity {
     machine_id: randomBytes(16).toString('hex'),
     generation,
     reason: machine.reason,
+    ...(machine.mac === undefined ? {} : { network: guestNetwork(machine.mac) }),
     hooks_deadline_ms: machine.hooksDeadlineMs ?? HOOKS_DEADLINE_MS,
   };
 }
+
+const guestNetwork = (mac: string): NonNullable<GuestIdentity['network']> => ({
+  mac,
+  address: GUEST_ADDRESS,
+  prefix_bits: GUEST_PREFIX_BITS,
+  gateway: GATEWAY_ADDRESS,
+  resolver: GATEWAY_ADDRESS,
+  mtu: GUEST_MTU,
+});
 
 const freshTimeAndEntropy = (): Pick<GuestIdentity, 'time_unix_ns' | 'entropy_base64'> => ({
   time_unix_ns: String(BigInt(Date.now()) * 1_000_000n),

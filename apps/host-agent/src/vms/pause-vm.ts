@@ -30,6 +30,7 @@ export async function pauseVm(core: VmCore): Promise<void> {
   }
   try {
     await endMachine(machine);
+    await core.disconnect();
   } finally {
     core.become('paused');
   }

@@ -51,7 +51,10 @@ async function replace(
   core.standStill();
   try {
     await endLast(core, snapshot_id);
-    const start = { order, directory, memory: prepared.memory, reason: 'restore', previousGeneration } as const;
+    if (prepared.networkCard) core.insertCard();
+    const { memory } = prepared;
+    const network = core.networkOrder;
+    const start = { order, directory, memory, reason: 'restore', previousGeneration, network } as const;
     const started = await launchMachine(core.host, start, phases, core.ending.signal);
     const running: Partial<VmRecord> = {
       state: 'running',
@@ -60,11 +63,13 @@ async function replace(
       restore_id,
       exec_scope: newExecScope(),
       disk_only: prepared.fellBack === true,
+      ...(started.slot === undefined ? {} : { network_card: true, slot: started.slot }),
     };
     await core
       .save((record) => ({ ...withoutKeys(record, ['error', 'paused_at_ms']), ...running }))
       .catch(async (error: unknown) => {
         await endMachine(started);
+        await core.host.network.detach(core.record.id);
         throw error;
       });
     core.hold(started);
@@ -82,6 +87,7 @@ async function endLast(core: VmCore, snapshotId: string): Promise<void> {
   const machine = core.letGo();
   await core.execs.lose(new AppError('vm_lost', `the VM was restored to snapshot ${snapshotId}`));
   if (machine !== undefined) await endMachine(machine);
+  await core.disconnect();
 }
 
 export const newExecScope = (): string => randomBytes(4).toString('hex');

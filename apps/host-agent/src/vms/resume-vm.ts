@@ -27,13 +27,19 @@ export async function resumeVm(core: VmCore): Promise<void> {
     const from = core.machineDirectory;
     const memory = await phases.timed('memory_ms', () => verifiedPaused(from, signal));
     await phases.timed('disk_ms', () => copyWritableDisk(writableDiskPath(from), writableDiskPath(directory), signal));
-    const start = { order, directory, memory, reason: 'resume', previousGeneration } as const;
+    const network = core.networkOrder;
+    const start = { order, directory, memory, reason: 'resume', previousGeneration, network } as const;
     started = await launchMachine(core.host, start, phases, signal);
-    const running = { state: 'running', machine: name, generation: started.generation, timings: phases.end() } as const;
+    const { generation, slot } = started;
+    const running = {
+      ...({ state: 'running', machine: name, generation, timings: phases.end() } as const),
+      ...(slot === undefined ? {} : { slot }),
+    };
     await core.save((record) => ({ ...withoutKeys(record, ['paused_at_ms', 'error']), ...running }));
   } catch (error) {
     try {
       if (started !== undefined) await endMachine(started);
+      await core.disconnect();
       if (name !== undefined) await removeMachine(core.directory, name);
     } finally {
       core.become('paused');

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { AppError, invalidField } from '@fuse/contract';
 import type { CreateVm, SnapshotSource } from '@fuse/host-protocol';
 import { imageNamed } from '../images/assets.ts';
+import { noNetworkCardError, wantsNetwork } from '../network/vm-network.ts';
 import { type MadeOn, SNAPSHOT_DISK_FILE, type SnapshotRecord } from '../snapshots/snapshot-record.ts';
 import type { HeldSnapshot } from '../snapshots/stored-snapshot.ts';
 import { copyWritableDisk } from '../vmm/machine-disk.ts';
@@ -33,11 +34,13 @@ export async function prepareFromSnapshot(
     const { record } = held;
     requireSameMachine(order, record);
     const useMemory = await canUseMemory(host, source, order, record);
+    if (record.network_card === true || wantsNetwork(order.network)) host.network.requireAvailable();
     const diskPath = writableDiskPath(directory);
     await phases.timed('disk_ms', () => copyWritableDisk(join(held.directory, SNAPSHOT_DISK_FILE), diskPath, signal));
     return {
       memory: useMemory ? await phases.timed('memory_ms', () => held.machineState()) : undefined,
       fellBack: record.include_memory && !useMemory,
+      networkCard: record.network_card === true || wantsNetwork(order.network),
       [Symbol.asyncDispose]: () => held[Symbol.asyncDispose](),
     };
   } catch (error) {
@@ -71,6 +74,10 @@ async function canUseMemory(
   const here = await madeHere(host, order.image);
   if (here.image !== record.made_on.image) throw incompatible(record, `image ${order.image} has been built anew since`);
   if (!record.include_memory) return false;
+  if (wantsNetwork(order.network) && record.network_card !== true) {
+    if (source.fallback === 'disk') return false;
+    throw noNetworkCardError(`the VM of snapshot "${record.id}" had none`);
+  }
   const differing = (['driver', 'kernel', 'initramfs'] as const).filter((part) => here[part] !== record.made_on[part]);
   if (differing.length === 0) return true;
   if (source.fallback === 'disk') return false;

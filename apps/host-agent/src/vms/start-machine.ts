@@ -4,6 +4,8 @@
  */
 import type { CreateVm, HostVm } from '@fuse/host-protocol';
 import { imageNamed } from '../images/assets.ts';
+import { cardOf, type Slot } from '../network/slot.ts';
+import { type VmNetworkState, wantsNetwork } from '../network/vm-network.ts';
 import type { MachineSpec, SnapshotFiles, Vmm } from '../vmm/driver.ts';
 import { copyWritableDisk, createWritableDisk } from '../vmm/machine-disk.ts';
 import { requireFreeDisk } from './disk-full.ts';
@@ -36,10 +38,13 @@ export interface PreparedMachine extends AsyncDisposable {
   memory: SnapshotFiles | undefined;
   /** It boots from the disk of a snapshot whose memory cannot be used here. */
   fellBack?: boolean;
+  networkCard: boolean;
 }
 
 export interface StartedMachine extends Machine {
   generation: number;
+  /** Where it has a card. */
+  slot?: Slot;
 }
 
 export async function prepareNew(
@@ -50,16 +55,20 @@ export async function prepareNew(
   signal: AbortSignal,
 ): Promise<PreparedMachine> {
   const image = imageNamed(host.assets, order.image);
+  const networkCard = wantsNetwork(order.network);
+  if (networkCard) host.network.requireAvailable();
   await requireFreeDisk(host.vmsDirectory, host.storageReserveBytes);
   if (order.seed !== undefined) return prepareFromSnapshot(host, order.seed, order, directory, phases, signal);
   const diskPath = writableDiskPath(directory);
   if (order.start === 'cold') {
     await phases.timed('disk_ms', () => createWritableDisk(diskPath, order.shape.storage_gb, signal));
-    return prepared(undefined);
+    return prepared(undefined, networkCard);
   }
-  const template = await phases.timed('template_ms', () => host.templates.ensure(image, order.shape, signal));
+  const template = await phases.timed('template_ms', () =>
+    host.templates.ensure(image, order.shape, signal, { networkCard }),
+  );
   await phases.timed('disk_ms', () => copyWritableDisk(template.diskPath, diskPath, signal));
-  return prepared(template.snapshot);
+  return prepared(template.snapshot, networkCard);
 }
 
 export async function launchMachine(
@@ -70,17 +79,33 @@ export async function launchMachine(
     memory: SnapshotFiles | undefined;
     reason: NewMachine['reason'];
     previousGeneration: number;
+    /** Of a VM with a card. */
+    network: { vmId: string; state: VmNetworkState } | undefined;
   },
   phases: Phases,
   signal: AbortSignal,
 ): Promise<StartedMachine> {
-  const { order, directory, reason, previousGeneration } = start;
+  const { network } = start;
+  if (network === undefined) return launch(host, start, phases, signal);
+  const slot = await phases.timed('network_ms', () => host.network.attach(network.vmId, network.state, signal));
+  try {
+    return { ...(await launch(host, { ...start, slot }, phases, signal)), slot };
+  } catch (error) {
+    await host.network.detach(network.vmId);
+    throw error;
+  }
+}
+
+type Launch = Omit<Parameters<typeof launchMachine>[1], 'network'> & { slot?: Slot };
+
+async function launch(host: VmHost, start: Launch, phases: Phases, signal: AbortSignal): Promise<StartedMachine> {
+  const { order, directory, reason, previousGeneration, slot } = start;
   const vmm = await phases.timed('vmm_ms', () => startVmm(host, start, signal));
   const guest = host.connectGuest(vmm);
   try {
     await phases.timed('channel_ms', () => guest.ready(signal));
     const { generation } = await phases.timed('identity_ms', () =>
-      handOver(guest, { hostname: order.hostname, previousGeneration, reason, log: host.log }, signal),
+      handOver(guest, { hostname: order.hostname, previousGeneration, reason, mac: slot?.mac, log: host.log }, signal),
     );
     signal.throwIfAborted();
     return { vmm, guest, directory, generation };
@@ -90,14 +115,15 @@ export async function launchMachine(
   }
 }
 
-export const prepared = (memory: SnapshotFiles | undefined): PreparedMachine => ({
+export const prepared = (memory: SnapshotFiles | undefined, networkCard: boolean): PreparedMachine => ({
   memory,
+  networkCard,
   [Symbol.asyncDispose]: async () => {},
 });
 
 async function startVmm(
   host: VmHost,
-  { order, directory, memory }: { order: CreateVm; directory: string; memory: SnapshotFiles | undefined },
+  { order, directory, memory, slot }: Pick<Launch, 'order' | 'directory' | 'memory' | 'slot'>,
   signal: AbortSignal,
 ): Promise<Vmm> {
   const spec: MachineSpec & { kernelPath: string; initramfsPath: string } = {
@@ -107,6 +133,7 @@ async function startVmm(
     writableDiskPath: writableDiskPath(directory),
     kernelPath: host.assets.kernel.path,
     initramfsPath: host.assets.initramfs.path,
+    ...(slot === undefined ? {} : { network: cardOf(slot) }),
   };
   return memory === undefined
     ? host.driver.boot(spec, signal)

@@ -26,11 +26,12 @@ export async function startVm(core: VmCore): Promise<void> {
     await mkdir(directory, { mode: 0o700 });
     const phases = new Phases();
     await using prepared = await prepareNew(core.host, order, directory, phases, signal);
-    const { memory, fellBack } = prepared;
+    const { memory, fellBack, networkCard } = prepared;
+    if (networkCard) core.insertCard();
     const reason = order.seed === undefined ? 'create' : 'fork';
     started = await launchMachine(
       core.host,
-      { order, directory, memory, reason, previousGeneration: 0 },
+      { order, directory, memory, reason, previousGeneration: 0, network: core.networkOrder },
       phases,
       signal,
     );
@@ -40,11 +41,13 @@ export async function startVm(core: VmCore): Promise<void> {
       timings: phases.end(),
       ...(order.seed !== undefined && memory !== undefined ? { exec_scope: newExecScope() } : {}),
       ...(fellBack === true ? { disk_only: true } : {}),
+      ...(started.slot === undefined ? {} : { network_card: true, slot: started.slot }),
     });
     core.hold(started);
     if (core.state === 'starting') core.become('running');
   } catch (error) {
     if (started !== undefined) await endMachine(started);
+    await core.host.network.detach(core.record.id);
     await rm(core.directory, { recursive: true, force: true });
     throw signal.aborted ? signal.reason : notNowError('started', error);
   } finally {

@@ -22,7 +22,8 @@ export async function takeSnapshot(
   const made_on = await madeHere(core.host, image);
   const created_at = new Date().toISOString();
   const parent_id = include_memory ? (core.host.snapshots.lastOf(vm_id) ?? order.seed?.snapshot_id) : undefined;
-  const about = { id, tag, vm_id, image, shape, made_on, include_memory, created_at };
+  const card = core.network === undefined ? {} : { network_card: true };
+  const about = { id, tag, vm_id, image, shape, made_on, include_memory, created_at, ...card };
   return core.host.snapshots.add({ ...about, ...(parent_id === undefined ? {} : { parent_id }) }, (to, signal) =>
     core.inTurn(() => capture(core, include_memory, to, signal)),
   );

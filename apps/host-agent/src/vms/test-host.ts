@@ -24,6 +24,7 @@ import { expectNoLeaks, type ResourceSnapshot, resourceSnapshot, temporaryDirect
 import { createHostAgent, type HostAgent } from '../app.ts';
 import type { HostAgentConfig } from '../config.ts';
 import { DEFAULT_CONFINEMENT } from '../confinement/confinement.ts';
+import { DEFAULT_NETWORK } from '../network/config.ts';
 
 const home = process.env.FUSE_HOME ?? join(homedir(), '.fuse');
 const TOKEN = 'token-of-the-test-host';
@@ -69,6 +70,7 @@ export class TestHost implements AsyncDisposable {
       storageReserveMb: 64,
       confinement: DEFAULT_CONFINEMENT,
       diskRate: {},
+      network: DEFAULT_NETWORK,
       objectStore: { kind: 'file', directory: join(path, 'objects') },
       logLevel: process.env.FUSE_TEST_LOG_LEVEL ?? 'fatal',
       ...change,
@@ -103,6 +105,8 @@ export class TestHost implements AsyncDisposable {
       FUSE_HOST_LISTEN: '127.0.0.1:0',
       FUSE_HOST_TOKEN: TOKEN,
       FUSE_HOST_STORAGE_RESERVE_MB: '64',
+      FUSE_EGRESS_NETNS: this.#config.network.egressNamespace ?? '',
+      FUSE_DNS_SERVERS: this.#config.network.resolvers?.join(',') ?? '',
     };
   }
 

@@ -11,17 +11,19 @@
  */
 import { setMaxListeners } from 'node:events';
 import { join } from 'node:path';
-import { AppError } from '@fuse/contract';
+import { AppError, NO_NETWORK } from '@fuse/contract';
 import type { HostVm } from '@fuse/host-protocol';
 import { type Logger, sleep } from '@fuse/runtime';
 import { Execs } from '../execs/execs.ts';
 import { Notifier } from '../execs/notifier.ts';
 import type { Guest } from '../guest/guest.ts';
+import type { NetworkPast } from '../network/network-past.ts';
+import { VmNetworkState } from '../network/vm-network.ts';
 import { watchGuest } from './guest-watch.ts';
 import { HealthWatch } from './health-watch.ts';
 import type { Machine } from './machine.ts';
 import type { VmHost } from './vm-host.ts';
-import { saveVmRecord, type VmRecord } from './vm-record.ts';
+import { saveVmRecord, type VmRecord, withoutKeys } from './vm-record.ts';
 
 /** Nobody is told that a VM is gone while its VMM runs, unless that will not end. */
 const END_PATIENCE_MS = 2_000;
@@ -36,6 +38,8 @@ export class VmCore {
   readonly stopping = new AbortController();
   /** Aborts when it is destroyed. */
   readonly ending = new AbortController();
+  /** Of a VM with a network card. */
+  network: VmNetworkState | undefined;
   readonly #changes = new Notifier();
   #record: VmRecord;
   #state: HostVm['state'];
@@ -55,6 +59,7 @@ export class VmCore {
     this.#record = record;
     this.#state = record.state;
     for (const { signal } of [this.stopping, this.ending]) setMaxListeners(0, signal);
+    if (record.network_card === true) this.insertCard(record.network_past);
     const isNew = record.state === 'starting' && record.order.seed === undefined;
     this.health = new HealthWatch({ isNew, log: this.log });
     this.execs = new Execs({
@@ -140,6 +145,24 @@ export class VmCore {
     });
   }
 
+  /** Before it is started for the first time: the card that its machine will have. */
+  insertCard(past?: NetworkPast): void {
+    this.network ??= new VmNetworkState(this.#record.order.network?.policies ?? [NO_NETWORK], past);
+  }
+
+  /** What a start takes of it. */
+  get networkOrder(): { vmId: string; state: VmNetworkState } | undefined {
+    return this.network === undefined ? undefined : { vmId: this.#record.id, state: this.network };
+  }
+
+  /** Of a VM without a VMM: its slot goes, what has passed is kept. */
+  async disconnect(): Promise<void> {
+    const { network } = this;
+    if (network === undefined) return;
+    await this.host.network.detach(this.#record.id);
+    await this.save((record) => ({ ...withoutKeys(record, ['slot']), network_past: network.past }));
+  }
+
   /** The end of its VMM is no death any more. */
   letGo(): Machine | undefined {
     const machine = this.#machine;
@@ -219,6 +242,7 @@ export class VmCore {
     await this.execs.lose(this.lost());
     await ended;
     await machine?.guest[Symbol.asyncDispose]();
+    await this.disconnect().catch((error: unknown) => this.log.error({ err: error }, 'network slot not removed'));
     await this.save({ state: 'dead' }).catch((error: unknown) => this.log.error({ err: error }, 'VM record not saved'));
   }
 

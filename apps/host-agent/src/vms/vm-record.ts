@@ -2,6 +2,8 @@
 import { join } from 'node:path';
 import { CreateVm, HostVm, VmId } from '@fuse/host-protocol';
 import { z } from 'zod';
+import { NetworkPast } from '../network/network-past.ts';
+import { Slot } from '../network/slot.ts';
 import { readIfThere, writeAtomically, writeDurably } from './atomic-file.ts';
 
 export const VmRecord = z.object({
@@ -19,6 +21,12 @@ export const VmRecord = z.object({
   exec_scope: z.string().optional(),
   restore_id: z.string().optional(),
   disk_only: z.boolean().optional(),
+  /** It has one, for as long as it exists; its policies are the order's. */
+  network_card: z.boolean().optional(),
+  /** Of a running VM with a card. */
+  slot: Slot.optional(),
+  /** What had passed when it was last without a slot. */
+  network_past: NetworkPast.optional(),
   error: z.string().optional(),
   timings: HostVm.shape.timings,
 });
@@ -38,7 +46,10 @@ export async function loadVmRecord(directory: string): Promise<VmRecord | undefi
   return text === undefined ? undefined : VmRecord.parse(JSON.parse(text));
 }
 
-export function withoutKeys<K extends 'error' | 'paused_at_ms'>(record: VmRecord, keys: readonly K[]): VmRecord {
+export function withoutKeys<K extends 'error' | 'paused_at_ms' | 'slot'>(
+  record: VmRecord,
+  keys: readonly K[],
+): VmRecord {
   const rest = { ...record };
   for (const key of keys) delete rest[key];
   return rest;

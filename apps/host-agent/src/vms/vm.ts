@@ -1,11 +1,21 @@
 /** One VM of this host and its directory: what can be asked of it (its states are in vm-core.ts). */
 import { rm } from 'node:fs/promises';
-import { AppError, type Healthcheck, type ListProcesses } from '@fuse/contract';
-import type { CreateVm, HostVm, RestoreVm, StartExec, TakeSnapshot } from '@fuse/host-protocol';
+import { AppError, type Healthcheck, type ListProcesses, NO_NETWORK } from '@fuse/contract';
+import type {
+  CreateVm,
+  HostVm,
+  RestoreVm,
+  StartExec,
+  TakeSnapshot,
+  VmNetwork,
+  VmNetworkReport,
+  VmNetworkTotals,
+} from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
 import { archiveExecs } from '../execs/archive-execs.ts';
 import type { Exec } from '../execs/exec.ts';
 import type { Guest } from '../guest/guest.ts';
+import { noNetworkCardError, VmNetworkState, wantsNetwork } from '../network/vm-network.ts';
 import type { StoredSnapshot } from '../snapshots/stored-snapshot.ts';
 import { adoptVm } from './adopt-vm.ts';
 import { endLeftVmms, FIRST_MACHINE } from './machine.ts';
@@ -21,12 +31,19 @@ import type { VmRecord } from './vm-record.ts';
 /** A cut channel is often the first sign of a VMM's end: how long to wait for the second. */
 const EXIT_NEWS_MS = 500;
 
+export interface DestroyedVm {
+  /** Its execs are in the object that was named. */
+  archived: boolean;
+  /** Of one with a network card. */
+  network?: VmNetworkTotals;
+}
+
 export class Vm {
   readonly #core: VmCore;
   #archived = false;
   #ready: Promise<void> = Promise.resolve();
   #adopting = false;
-  #destroying: Promise<{ archived: boolean }> | undefined;
+  #destroying: Promise<DestroyedVm> | undefined;
   /** Those who ask for the same at the same time share one try. */
   readonly #underWay = new Map<string, Promise<void>>();
   #digesting: { stop: AbortController; done: Promise<void> } | undefined;
@@ -80,6 +97,7 @@ export class Vm {
   view(): HostVm {
     const { id, order, created_at, error, timings, restore_id, disk_only } = this.#core.record;
     const { health } = this.#core.health;
+    const { network } = this.#core;
     return {
       id,
       state: this.state,
@@ -92,6 +110,7 @@ export class Vm {
       ...(restore_id === undefined ? {} : { restore_id }),
       ...(disk_only === true ? { disk_only } : {}),
       ...(health === undefined || this.state === 'dead' ? {} : { health }),
+      ...(network === undefined ? {} : { network: network.view() }),
     };
   }
 
@@ -147,6 +166,24 @@ export class Vm {
     return this.withGuest((guest) => this.#core.health.put(guest, healthcheck));
   }
 
+  /** Holds from when this resolves, also over a pause. */
+  async setNetwork(network: VmNetwork): Promise<void> {
+    await this.#settled();
+    const { network: card, host, record } = this.#core;
+    if (card === undefined && wantsNetwork(network)) throw noNetworkCardError('the VM was started without one');
+    await this.#core.save((last) => ({ ...last, order: { ...last.order, network } }));
+    if (card === undefined) return;
+    card.policies = network.policies;
+    await host.network.setPolicies(record.id);
+  }
+
+  async networkReport(): Promise<VmNetworkReport> {
+    if (this.#adopting) await this.#ready;
+    const { network, host, record } = this.#core;
+    const state = network ?? new VmNetworkState(record.order.network?.policies ?? [NO_NETWORK]);
+    return host.network.report(record.id, state);
+  }
+
   /** It goes on at once; the snapshot is usable when this resolves. */
   async takeSnapshot(id: string, order: TakeSnapshot): Promise<{ snapshot: StoredSnapshot; created: boolean }> {
     await this.#settled();
@@ -172,7 +209,7 @@ export class Vm {
    * Legal in every state; concurrent calls share one end, and one that failed can be repeated. With a key, its execs become that object before
    * they are gone.
    */
-  destroy(archiveKey?: string): Promise<{ archived: boolean }> {
+  destroy(archiveKey?: string): Promise<DestroyedVm> {
     this.#destroying ??= this.#tearDown(archiveKey).catch((error: unknown) => {
       this.#destroying = undefined;
       throw error;
@@ -216,7 +253,7 @@ export class Vm {
     this.#digesting = undefined;
   }
 
-  async #tearDown(archiveKey: string | undefined): Promise<{ archived: boolean }> {
+  async #tearDown(archiveKey: string | undefined): Promise<DestroyedVm> {
     const core = this.#core;
     core.become('destroying');
     const reason = new AppError('conflict', 'the VM was destroyed');
@@ -231,10 +268,12 @@ export class Vm {
     await endLeftVmms(core.host.driver, core.directory);
     await core.execs.lose(new AppError('vm_lost', 'the VM was destroyed'));
     await machine?.guest[Symbol.asyncDispose]();
+    await core.host.network.detach(core.record.id);
     const execs = core.execs.list();
     if (archiveKey !== undefined && execs.length > 0 && !this.#archived)
       this.#archived = await archiveExecs(core.host.store, archiveKey, execs, { log: core.log });
     await rm(core.directory, { recursive: true, force: true });
-    return { archived: this.#archived };
+    const { network } = core;
+    return { archived: this.#archived, ...(network === undefined ? {} : { network: network.totals }) };
   }
 }

@@ -6,7 +6,7 @@ import { type CreateVm, type HostVm, type RestoreVm, type TakeSnapshot, VmId } f
 import { sleep } from '@fuse/runtime';
 import type { StoredSnapshot } from '../snapshots/stored-snapshot.ts';
 import { endLeftVmms } from './machine.ts';
-import { Vm } from './vm.ts';
+import { type DestroyedVm, Vm } from './vm.ts';
 import type { VmHost } from './vm-host.ts';
 import { loadVmRecord } from './vm-record.ts';
 
@@ -31,6 +31,7 @@ export class Vms implements AsyncDisposable {
     const vms = new Vms(host);
     await mkdir(host.vmsDirectory, { recursive: true, mode: 0o700 });
     for (const name of await readdir(host.vmsDirectory)) await vms.#load(name);
+    vms.#inBackground('network', host.network.takeUp());
     const found = Promise.allSettled([...vms.#vms.values()].map((vm) => vm.ready));
     const patience = new AbortController();
     await Promise.race([found, sleep(ADOPTION_PATIENCE_MS, patience.signal).catch(() => {})]);
@@ -92,15 +93,15 @@ export class Vms implements AsyncDisposable {
   }
 
   /** `destroyed`: false when there was nothing; `archived`: the execs are in the object `archiveKey`, also from an earlier try. */
-  async destroy(id: string, archiveKey?: string): Promise<{ destroyed: boolean; archived: boolean }> {
+  async destroy(id: string, archiveKey?: string): Promise<DestroyedVm & { destroyed: boolean }> {
     const vm = this.#vms.get(id);
     if (vm === undefined) {
       const destroyed = await this.#sweep(id);
       return { destroyed, archived: archiveKey !== undefined && (await this.#isStored(archiveKey)) };
     }
-    const { archived } = await vm.destroy(archiveKey);
+    const destroyed = await vm.destroy(archiveKey);
     this.#forget(id, vm);
-    return { destroyed: true, archived };
+    return { destroyed: true, ...destroyed };
   }
 
   /** Those whose record cannot be read, too. */

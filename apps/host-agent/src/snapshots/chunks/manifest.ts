@@ -38,6 +38,7 @@ const ManifestContent = z.object({
     shape: Shape,
     made_on: MadeOn,
     include_memory: z.boolean(),
+    network_card: z.boolean().optional(),
     parent_id: word(63).optional(),
     created_at: word(64),
   }),

@@ -119,8 +119,8 @@ export class SnapshotTransfer {
 }
 
 function aboutOf({ record }: HeldSnapshot): ManifestContent['snapshot'] {
-  const { id, tag, vm_id, image, shape, made_on, include_memory, parent_id, created_at } = record;
-  return { id, tag, vm_id, image, shape, made_on, include_memory, parent_id, created_at };
+  const { id, tag, vm_id, image, shape, made_on, include_memory, network_card, parent_id, created_at } = record;
+  return { id, tag, vm_id, image, shape, made_on, include_memory, network_card, parent_id, created_at };
 }
 
 /** The most that it takes on disk. */
