@@ -1,0 +1,106 @@
+// Command fuse-gateway is the way out of a host's VMs: it answers their DNS, accepts their connections, and passes on what their policies allow.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"fuse/gateway/internal/control"
+	"fuse/gateway/internal/egress"
+	"fuse/gateway/internal/privileges"
+)
+
+// version is set by the linker: -X main.version=…
+var version = "dev"
+
+const (
+	wantedOpenFiles = 1 << 20
+	// Of a connection: the guest's side and up to two others while it is opened.
+	descriptorsEach = 3
+)
+
+func main() {
+	directory := flag.String("directory", "", "where control.sock and listeners.sock are made")
+	uid := flag.Int("uid", 0, "user to become once they are made; 0: stay")
+	gid := flag.Int("gid", 0, "group to become")
+	flag.Parse()
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	if *directory == "" || flag.NArg() > 0 || *uid < 0 || *gid < 0 || (*uid == 0) != (*gid == 0) {
+		fmt.Fprintln(os.Stderr, "usage: fuse-gateway --directory DIR [--uid N --gid N]")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, logger, *directory, *uid, *gid); err != nil {
+		logger.Error("fuse-gateway ends", "error", err.Error())
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, logger *slog.Logger, directory string, uid, gid int) error {
+	// Two on one directory would take each other's sockets.
+	lock, err := os.OpenFile(filepath.Join(directory, "gateway.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errors.New("another gateway runs in this directory")
+	}
+	controlSocket, err := listen(filepath.Join(directory, "control.sock"))
+	if err != nil {
+		return err
+	}
+	defer controlSocket.Close()
+	listenersSocket, err := listen(filepath.Join(directory, "listeners.sock"))
+	if err != nil {
+		return err
+	}
+	defer listenersSocket.Close()
+	openFiles, err := privileges.RaiseOpenFiles(wantedOpenFiles)
+	if err != nil {
+		return err
+	}
+	gateway := egress.New(logger, int(openFiles/descriptorsEach))
+	defer gateway.Close()
+	server := control.New(gateway, logger, version)
+	if uid != 0 {
+		err = privileges.Drop(uid, gid)
+	} else {
+		err = privileges.NoNewPrivileges()
+	}
+	if err != nil {
+		return err
+	}
+	logger.Info("fuse-gateway is there", "version", version, "pid", os.Getpid(), "open_files", openFiles, "uid", os.Getuid())
+	ends := make(chan error, 2)
+	go func() { ends <- server.ServeListeners(listenersSocket) }()
+	go func() { ends <- server.ServeControl(ctx, controlSocket) }()
+	select {
+	case err := <-ends:
+		return err
+	case <-ctx.Done():
+		logger.Info("fuse-gateway ends", "reason", "signal")
+		return nil
+	}
+}
+
+// listen replaces what a gateway that is gone has left.
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	previous := unix.Umask(0o177)
+	defer unix.Umask(previous)
+	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+}
