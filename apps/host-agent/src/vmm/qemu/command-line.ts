@@ -206,6 +206,7 @@ export function machineFingerprint(accelerator: Accelerator): string {
     writableDiskPath: '',
     runDirectory: '',
     keepsDiskOpen: false,
+    network: { tapFd: 0, mac: '' },
   });
   return [...machine, kernelArguments(accelerator)].join(' ');
 }
