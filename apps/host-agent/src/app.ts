@@ -5,12 +5,13 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { type ObjectStore, openObjectStore } from '@fuse/object-store';
-import { Disposables, type Logger, sleep } from '@fuse/runtime';
+import { Disposables, type Logger, Rereading, sleep } from '@fuse/runtime';
 import type { HostAgentConfig } from './config.ts';
 import { connectGuest } from './guest/guest-client.ts';
 import { Fences } from './http/fences.ts';
-import { createHttpServer, type ServerTls } from './http/server.ts';
+import { createHttpServer, type ServerTls, useCertificates } from './http/server.ts';
 import { type Assets, loadAssets } from './images/assets.ts';
+import { withOwnKernel } from './images/own-kernel.ts';
 import { Joining } from './joining/joining.ts';
 import { ownToken } from './joining/own-token.ts';
 import { HostNetwork } from './network/host-network.ts';
@@ -18,7 +19,7 @@ import { SnapshotTransfer } from './snapshots/chunks/snapshot-transfer.ts';
 import { Snapshots } from './snapshots/snapshots.ts';
 import { Templates } from './templates/templates.ts';
 import { openSpawner } from './vmm/children.ts';
-import { openQemuDriver } from './vmm/qemu/qemu-driver.ts';
+import { openDriver } from './vmm/open-driver.ts';
 import { capacityReport } from './vms/capacity.ts';
 import { lockDataDirectory } from './vms/data-lock.ts';
 import type { VmHost } from './vms/vm-host.ts';
@@ -50,16 +51,18 @@ export async function createHostAgent(
   try {
     await mkdir(config.dataDirectory, { recursive: true, mode: 0o700 });
     disposables.add('data lock', await lockDataDirectory(config.dataDirectory));
-    const assets = await loadAssets(config.assetsManifestPath);
+    const assets = await withOwnKernel(await loadAssets(config.assetsManifestPath), config.vmm.kernelPath);
     disposables.add('spawner', openSpawner(log, assets.programs.jailer.path));
     const store = shared ?? disposables.add('object store', await openObjectStore(config.objectStore));
     await store.check();
-    const driver = await openQemuDriver({
+    const driver = await openDriver({
+      vmm: config.vmm,
       dataDirectory: config.dataDirectory,
       kernelPath: assets.kernel.path,
       log,
       confinement: config.confinement,
       diskRate: config.diskRate,
+      networkBytesPerSecond: config.network.vmBytesPerSecond,
     });
     const network = disposables.add('network', await openNetwork(config, assets, log));
     const templates = new Templates({
@@ -127,6 +130,16 @@ export async function createHostAgent(
       { url, backend: driver.name, accelerator: driver.accelerator, vms: vms.list().length },
       'host agent ready',
     );
+    if (config.tls !== undefined && config.rereadTls !== undefined)
+      disposables.add(
+        'certificates',
+        new Rereading<ServerTls | undefined>(config.tls, {
+          what: 'certificates',
+          ...config.rereadTls,
+          apply: (tls) => tls && useCertificates(http, tls),
+          log,
+        }),
+      );
     if (config.join !== undefined) disposables.add('joining', new Joining(config.join, { token, log })).start();
     return {
       url,

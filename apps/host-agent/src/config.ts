@@ -11,6 +11,7 @@ import type { ServerTls } from './http/server.ts';
 import type { JoinConfig } from './joining/joining.ts';
 import { Cidrs, DEFAULT_NETWORK, NamespaceName, type NetworkConfig, PoolSize, Resolvers } from './network/config.ts';
 import type { DiskRate } from './vmm/qemu/command-line.ts';
+import { type VmmConfig, vmmConfigOf, vmmVariables } from './vmm/vmm-config.ts';
 
 export interface HostAgentConfig {
   listen: { host: string; port: number };
@@ -18,6 +19,8 @@ export interface HostAgentConfig {
   token: string | undefined;
   /** Undefined: plain HTTP. */
   tls: ServerTls | undefined;
+  /** Certificates and key again, as their files are now. Throws ConfigError. Absent: they stay what they are. */
+  rereadTls?: { read: () => ServerTls | undefined; everyMs: number } | undefined;
   /** Undefined: an operator registers this host. */
   join: JoinConfig | undefined;
   /** Kernel, initramfs and images. */
@@ -33,6 +36,7 @@ export interface HostAgentConfig {
   };
   /** Free disk below which no VM is started. */
   storageReserveMb: number;
+  vmm: VmmConfig;
   confinement: ConfinementOptions;
   /** Of each VM. */
   diskRate: DiskRate;
@@ -47,6 +51,7 @@ export const DEFAULT_MAX_VMS = 249;
 /** Most tasks wait more than they compute: so many virtual CPUs are offered for each real one. */
 export const CPU_OVERSUBSCRIPTION = 4;
 const RAM_SHARE = 0.8;
+const REREAD_TLS_EVERY_MS = 10_000;
 const BYTES_PER_MB = 1_000_000;
 export const DEFAULT_STORAGE_RESERVE_MB = 1_024;
 
@@ -88,6 +93,7 @@ const Environment = z
     FUSE_HOST_STORAGE_GB: count.optional(),
     FUSE_HOST_STORAGE_RESERVE_MB: count.optional(),
     FUSE_HOST_MAX_VMS: count.optional(),
+    ...vmmVariables,
     FUSE_CONFINEMENT: z.enum(confinementModes).optional(),
     FUSE_VMM_UID_BASE: count.optional(),
     FUSE_VM_DISK_MBPS: count.optional(),
@@ -144,6 +150,7 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
     listen: env.FUSE_HOST_LISTEN ?? DEFAULT_LISTEN,
     token: env.FUSE_HOST_TOKEN ?? readToken('FUSE_HOST_TOKEN_FILE', env.FUSE_HOST_TOKEN_FILE),
     tls: tlsOf(env),
+    rereadTls: { read: () => tlsOf(env), everyMs: REREAD_TLS_EVERY_MS },
     join: joinOf(env),
     assetsManifestPath: join(home, 'assets', 'manifest.json'),
     dataDirectory: join(home, 'host'),
@@ -154,6 +161,7 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
       maxVms: env.FUSE_HOST_MAX_VMS ?? capacity.maxVms,
     },
     storageReserveMb: env.FUSE_HOST_STORAGE_RESERVE_MB ?? DEFAULT_STORAGE_RESERVE_MB,
+    vmm: vmmConfigOf(env),
     confinement: { mode: env.FUSE_CONFINEMENT ?? 'auto', uidBase: env.FUSE_VMM_UID_BASE ?? DEFAULT_UID_BASE },
     diskRate: {
       bytesPerSecond: env.FUSE_VM_DISK_MBPS === undefined ? undefined : env.FUSE_VM_DISK_MBPS * BYTES_PER_MB,

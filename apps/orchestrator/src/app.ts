@@ -43,6 +43,7 @@ import { type App, createHttpServer } from './http/http-server.ts';
 import { createMetrics } from './http/metrics.ts';
 import { registerOperationalRoutes } from './http/operational-routes.ts';
 import { RateLimiter } from './http/rate-limit.ts';
+import { rereadCertificates } from './http/reread-certificates.ts';
 import type { ListedRoute } from './http/route-list.ts';
 import type { UpgradeRoute } from './http/upgrade-route.ts';
 import { registerImageRoutes } from './images/routes.ts';
@@ -327,6 +328,11 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     await listen(http, config.listen);
     const url = urlOf(http.server.address() as AddressInfo, config.tls); // it listens on a port, so this is no pipe
     listensAt = new URL(url).host;
+    if (config.rereadTls !== undefined)
+      disposables.add(
+        'certificates',
+        rereadCertificates(http, [hostDirectory, hosts], { ...config.rereadTls, initial: config, log }),
+      );
     reconciler.start();
     collector.start();
     meter.start();

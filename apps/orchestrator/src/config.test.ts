@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { temporaryDirectory } from '@fuse/testing';
 import { describe, expect, it } from 'vitest';
@@ -93,6 +94,21 @@ describe('configuration', () => {
     const { message } = error as ConfigError;
     for (const name of Object.keys(wrong)) expect(message).toContain(`${name}: `);
     expect(message.toLowerCase()).not.toContain('secret');
+  });
+
+  it('reads certificates and keys again, as their files are then', async () => {
+    await using directory = await temporaryDirectory();
+    const file = join(directory.path, 'certificate');
+    writeFileSync(file, 'first');
+    const config = loadConfig({ DATABASE_URL, ORCH_TLS_CERT: file, ORCH_TLS_KEY: file, ORCH_HOST_CA: file });
+    writeFileSync(file, 'second');
+    expect(config.tls?.cert).toBe('first');
+    expect(config.rereadTls?.read()).toMatchObject({
+      tls: { cert: 'second', key: 'second' },
+      hostTls: { ca: 'second' },
+    });
+    rmSync(file);
+    expect(() => config.rereadTls?.read()).toThrow(ConfigError);
   });
 
   it('reads certificates and keys from files, which go in pairs', () => {

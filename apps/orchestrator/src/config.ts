@@ -31,6 +31,8 @@ export interface OrchestratorConfig {
   tls?: ServerTls | undefined;
   /** How hosts with an https URL are trusted, and trust us. */
   hostTls?: HostTls | undefined;
+  /** Certificates and keys again, as their files are now. Throws ConfigError. Absent: they stay what they are. */
+  rereadTls?: { read: () => Pick<OrchestratorConfig, 'tls' | 'hostTls'>; everyMs: number } | undefined;
   /** Whether cookies are for TLS alone; undefined: as the request came, or `publicUrl` says. */
   secureCookies: boolean | undefined;
   sealing: SealingKeys;
@@ -56,6 +58,7 @@ export interface OrchestratorConfig {
 
 export const DEFAULT_PORT = 8_080;
 const DEFAULT_TAKEOVER_SECONDS = 30;
+const REREAD_TLS_EVERY_MS = 10_000;
 const AUDIT_RETENTION_SECONDS = 90 * 86_400;
 
 export class ConfigError extends Error {
@@ -170,6 +173,7 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
     allowedCidrs: env.ORCH_ALLOWED_CIDRS ?? [],
     rateLimit: rateLimitOf(env),
     ...tlsConfig(env),
+    rereadTls: { read: () => tlsConfig(env), everyMs: REREAD_TLS_EVERY_MS },
     secureCookies: env.ORCH_SECURE_COOKIES === undefined ? undefined : ['true', '1'].includes(env.ORCH_SECURE_COOKIES),
     sealing,
     vmPrefix: env.ORCH_VM_PREFIX ?? 'fuse-',

@@ -1,7 +1,7 @@
 /** The host agent's HTTP interface: packages/host-protocol/src/host.ts, word for word. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { TLSSocket } from 'node:tls';
+import { type SecureContextOptions, type TLSSocket, Server as TlsServer } from 'node:tls';
 import { AppError, toEnvelope } from '@fuse/contract';
 import { FENCE_HEADER, type HostCapacityReport } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
@@ -125,7 +125,19 @@ export function createHttpServer(parts: HttpParts): App {
 /** Fastify types a server with TLS as another one; to its routes it is the same. */
 function secure(tls: ServerTls | undefined): object {
   if (tls === undefined) return {};
-  const { cert, key, clientCa } = tls;
-  const ofClients = clientCa === undefined ? {} : { ca: clientCa, requestCert: true, rejectUnauthorized: true };
-  return { https: { cert, key, minVersion: 'TLSv1.2', ...ofClients } };
+  const ofClients = tls.clientCa === undefined ? {} : { requestCert: true, rejectUnauthorized: true };
+  return { https: { ...contextOf(tls), ...ofClients } };
+}
+
+const contextOf = ({ cert, key, clientCa }: ServerTls): SecureContextOptions => ({
+  cert,
+  key,
+  minVersion: 'TLSv1.2',
+  ...(clientCa === undefined ? {} : { ca: clientCa }),
+});
+
+/** For connections from now on; those that are open stay. Throws when certificate and key do not belong together, as in the middle of a renewal. */
+export function useCertificates({ server }: Pick<App, 'server'>, tls: ServerTls): void {
+  if (!(server instanceof TlsServer)) throw new Error('a server without TLS gets none while it runs');
+  server.setSecureContext(contextOf(tls));
 }

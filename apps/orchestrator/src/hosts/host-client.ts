@@ -279,11 +279,11 @@ export class HostClients implements AsyncDisposable {
 
   for(host: HostAddress): HostClient {
     const known = this.#clients.get(host.id);
-    if (known !== undefined && known.address.url === host.url && known.address.token === host.token)
-      return known.client;
+    const { id, url, token, tls } = host;
+    if (known?.address.url === url && known.address.token === token && known.address.tls === tls) return known.client;
     // The old one's calls in flight go on; its idle connections close by themselves.
     const client = new HostClient(host);
-    this.#clients.set(host.id, { address: { id: host.id, url: host.url, token: host.token }, client });
+    this.#clients.set(id, { address: { id, url, token, tls }, client });
     return client;
   }
 

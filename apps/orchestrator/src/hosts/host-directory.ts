@@ -20,7 +20,7 @@ export class HostDirectory implements AsyncDisposable {
   readonly #db: Db;
   readonly #log: Logger;
   readonly #sealer: Sealer;
-  readonly #tls: HostTls | undefined;
+  #tls: HostTls | undefined;
   readonly #clients = new HostClients();
   readonly #recent = new Map<string, { client: HostClient; readAt: number }>();
   readonly #unwatch: Disposable;
@@ -35,6 +35,12 @@ export class HostDirectory implements AsyncDisposable {
     this.#log = log;
     this.#sealer = sealer;
     this.#tls = tls;
+  }
+
+  /** For connections from now on. */
+  useTls(tls: HostTls | undefined): void {
+    this.#tls = tls;
+    this.#recent.clear();
   }
 
   /** With a fence for what a leader does by itself. */

@@ -19,7 +19,9 @@ export interface HostTls {
 }
 
 /** As the options of an https agent. */
-export const trustOf = ({ tls }: HostAddress): { ca?: string; cert?: string; key?: string } => ({
+export const trustOf = ({ tls }: HostAddress) => secureOptionsOf(tls);
+
+export const secureOptionsOf = (tls: HostTls | undefined): { ca?: string; cert?: string; key?: string } => ({
   ...(tls?.ca === undefined ? {} : { ca: tls.ca }),
   ...(tls?.cert === undefined ? {} : { cert: tls.cert }),
   ...(tls?.key === undefined ? {} : { key: tls.key }),

@@ -35,6 +35,11 @@ export class HostService {
     this.#runRetentionMs = runRetentionMs;
   }
 
+  /** For connections from now on. */
+  useTls(tls: HostTls | undefined): void {
+    this.#context.tls = tls;
+  }
+
   /** A host agent registers itself: what `before` throws keeps it out. */
   async join(request: GivenRegistration, before: (tx: Tx) => Promise<void>): Promise<Host> {
     return (await registerHost(this.#context, request, { mode: 'refresh', before })).answer;

@@ -3,6 +3,7 @@ import https from 'node:https';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect } from 'node:tls';
+import { sleep } from '@fuse/runtime';
 import { type Authority, type Certificate, certificateAuthority, upgradeHead } from '@fuse/testing';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -41,6 +42,56 @@ async function call(method: string, path: string, body?: unknown, headers: Recor
     request.on('error', reject).end(body === undefined ? undefined : JSON.stringify(body));
   });
 }
+
+/** Of whoever answers there. */
+const shown = (url: string, options: { ca: string; cert?: string; key?: string }) =>
+  new Promise<string>((resolve, reject) => {
+    const { hostname, port } = new URL(url);
+    const socket = connect({ host: hostname, port: Number(port), ...options }, () => {
+      resolve(socket.getPeerCertificate().fingerprint256);
+      socket.destroy();
+    });
+    socket.on('error', reject);
+  });
+
+describe('certificates that change in their files', () => {
+  it('are used for new connections, both ways, without a restart; what does not fit together is left alone until it does', async () => {
+    await using other = await certificateAuthority();
+    const [renewed, theirs] = [await authority.server('127.0.0.1'), await authority.client()];
+    let files = { tls: system.config.tls, hostTls: system.config.hostTls };
+    await using own = await startTestOrchestrator('pglite', {
+      config: { tls: files.tls, hostTls: files.hostTls, rereadTls: { read: () => files, everyMs: 20 } },
+      host: { tls: { ...(files.tls ?? {}), ca: authority.ca, requestCert: true, rejectUnauthorized: true } },
+    });
+    const { url } = own.orchestrator;
+    const first = await shown(url, { ca: authority.ca });
+    // The first half of a renewal.
+    files = { ...files, tls: { cert: renewed.cert, key: files.tls?.key ?? '' } };
+    await sleep(100);
+    expect(await shown(url, { ca: authority.ca })).toBe(first);
+    files = { tls: renewed, hostTls: { ca: authority.ca, ...theirs } };
+    await expect.poll(() => shown(url, { ca: authority.ca })).not.toBe(first);
+    const hears = async () => {
+      const headers = { authorization: `Bearer ${TEST_TOKEN}` };
+      const options = { method: 'POST', ca: authority.ca, agent: false, headers };
+      return new Promise((resolve, reject) => {
+        https
+          .request(`${url}/v1/hosts/host-1?action=probe`, options, (response) => {
+            response.resume();
+            resolve(response.statusCode);
+          })
+          .on('error', reject)
+          .end();
+      });
+    };
+    expect(await hears()).toBe(200);
+    // Hosts are trusted by what is there now, too.
+    files = { tls: renewed, hostTls: { ca: other.ca, ...theirs } };
+    await expect.poll(hears).not.toBe(200);
+    files = { tls: renewed, hostTls: { ca: authority.ca, ...theirs } };
+    await expect.poll(hears).toBe(200);
+  });
+});
 
 describe('over TLS', () => {
   beforeAll(async () => {
