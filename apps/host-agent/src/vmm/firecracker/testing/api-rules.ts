@@ -29,7 +29,7 @@ export class ApiRules {
     const { paths, definitions } = parse(readFileSync(descriptionPath, 'utf8')) as Description;
     for (const definition of Object.values(definitions))
       if (definition.properties !== undefined) definition.additionalProperties ??= false;
-    const ajv = new Ajv({ strict: false, allErrors: true });
+    const ajv = new Ajv({ strict: false, allErrors: true, validateFormats: false });
     for (const [template, operations] of Object.entries(paths))
       for (const [method, { parameters = [] }] of Object.entries(operations)) {
         const schema = parameters.find((each) => each.in === 'body')?.schema;
