@@ -25,6 +25,7 @@ import { createHostAgent, type HostAgent } from '../app.ts';
 import type { HostAgentConfig } from '../config.ts';
 import { DEFAULT_CONFINEMENT } from '../confinement/confinement.ts';
 import { DEFAULT_NETWORK } from '../network/config.ts';
+import { DEFAULT_VMM } from '../vmm/vmm-config.ts';
 
 const home = process.env.FUSE_HOME ?? join(homedir(), '.fuse');
 const TOKEN = 'token-of-the-test-host';
@@ -68,6 +69,7 @@ export class TestHost implements AsyncDisposable {
       dataDirectory: data,
       capacity: { cpus: 8, ramMb: 8_192, storageGb: undefined, maxVms: 249 },
       storageReserveMb: 64,
+      vmm: DEFAULT_VMM,
       confinement: DEFAULT_CONFINEMENT,
       diskRate: {},
       network: DEFAULT_NETWORK,
