@@ -2,7 +2,7 @@
  * The host's one gateway (gateway/, host-protocol/src/gateway.ts): started when a slot first needs it, found again by the next host agent, and started anew when it
  * has ended. What slots and VMs it should have is kept here and given to each new one; until then nothing listens in the slots, so nothing gets through.
  */
-import { chown, mkdir, rm } from 'node:fs/promises';
+import { mkdir, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import {
@@ -153,8 +153,7 @@ export class Gateway {
   }
 
   async #start(): Promise<VmmProcess> {
-    const { directory, programs, uid } = this.#options;
-    await chown(directory, uid, uid);
+    const { directory, programs } = this.#options;
     for (const socket of [CONTROL_SOCKET, LISTENERS_SOCKET]) await rm(join(directory, socket), { force: true });
     const log = { path: join(directory, LOG_FILE), flags: 'a' } as const;
     const { pid } = await startChild({

@@ -6,7 +6,6 @@ const PROGRAMS = {
   ip: 'iproute2',
   nft: 'nftables',
   sysctl: 'procps',
-  setpriv: 'util-linux',
   nsenter: 'util-linux',
 } as const;
 const TUN_DEVICE = '/dev/net/tun';
