@@ -2,8 +2,6 @@
  * `npm run setup`: everything that a fresh clone needs, each step skipped when already done. It runs before there is any npm package,
  * so it is plain Node.js.
  */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { removeHalfMade } from './setup/asset.mjs';
 import { SetupError } from './setup/command.mjs';
@@ -16,7 +14,7 @@ import { ensureKernel } from './setup/kernel.mjs';
 import { withSetupLock } from './setup/lock.mjs';
 import { writeManifest } from './setup/manifest.mjs';
 import { ensureNpmPackages } from './setup/npm-packages.mjs';
-import { assetsPath, homePath, projectPath } from './setup/paths.mjs';
+import { assetsPath, homePath } from './setup/paths.mjs';
 import { seconds } from './setup/progress.mjs';
 import { Tasks } from './setup/tasks.mjs';
 import { ensureTemplate } from './setup/template.mjs';
@@ -43,15 +41,11 @@ export async function setUp(signal, { packages = [], projects = PROGRAMS, addTas
     const goThere = go.length === 0 ? Promise.resolve() : debian;
     const agent = tasks.add('guest agent', [goThere], (context) => ensureGoProgram('guest-agent', context));
     const jailer = tasks.add('jailer', [goThere], (context) => ensureGoProgram('jailer', context));
-    const gateway = existsSync(join(projectPath, 'gateway/cmd/fuse-gateway/main.go'))
-      ? tasks.add('gateway', [goThere], (context) => ensureGoProgram('gateway', context))
-      : undefined;
+    const gateway = tasks.add('gateway', [goThere], (context) => ensureGoProgram('gateway', context));
     const kernel = tasks.add('kernel', [debian], ensureKernel);
     const base = tasks.add('base image', [debian], (context) => ensureImage('base', context));
     const initramfs = tasks.add('initramfs', [kernel, agent], ensureInitramfs);
-    const programs = Promise.all([jailer, gateway]).then(([jailer, gateway]) =>
-      gateway === undefined ? { jailer } : { jailer, gateway },
-    );
+    const programs = Promise.all([jailer, gateway]).then(([jailer, gateway]) => ({ jailer, gateway }));
     const manifest = tasks.add('manifest', [kernel, initramfs, programs, base], writeManifest);
     tasks.add('first template', [manifest, built], ensureTemplate);
     addTasks?.(tasks, built);

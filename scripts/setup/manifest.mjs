@@ -10,7 +10,7 @@ import { assetsPath, manifestPath } from './paths.mjs';
  * @param {import('./tasks.mjs').StepContext} _context
  * @param {import('./asset.mjs').Asset<import('./kernel.mjs').KernelFacts>} kernel
  * @param {import('./asset.mjs').Asset<{sha256: string}>} initramfs
- * @param {{[name in 'jailer' | 'gateway']?: import('./asset.mjs').Asset<{sha256: string}>}} programs
+ * @param {{[name in 'jailer' | 'gateway']: import('./asset.mjs').Asset<{sha256: string}>}} programs
  * @param {...import('./asset.mjs').Asset<import('./image.mjs').ImageFacts>} images
  */
 export async function writeManifest(_context, kernel, initramfs, programs, ...images) {

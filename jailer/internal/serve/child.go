@@ -60,12 +60,11 @@ func startPlain(start protocol.Start, files []*os.File) (*os.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	attributes := &os.ProcAttr{
-		Dir:   start.Cwd,
-		Env:   environment(start.Env),
-		Files: files,
-		Sys:   &syscall.SysProcAttr{Setsid: start.Session},
+	system := &syscall.SysProcAttr{Setsid: start.Session}
+	if !start.Session {
+		system.Pdeathsig = unix.SIGKILL // also when we are killed. Go's threads, whose death that would be too, live as long as we do
 	}
+	attributes := &os.ProcAttr{Dir: start.Cwd, Env: environment(start.Env), Files: files, Sys: system}
 	return os.StartProcess(path, append([]string{start.Program}, start.Args...), attributes)
 }
 

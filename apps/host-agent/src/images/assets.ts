@@ -24,7 +24,7 @@ export const Assets = z.object({
   kernel: z.object({ path: z.string(), version: z.string(), sha256: z.string().length(64) }),
   initramfs: z.object({ path: z.string(), sha256: z.string().length(64) }),
   images: z.array(ImageAsset),
-  programs: z.object({ jailer: Program, gateway: Program.optional() }),
+  programs: z.object({ jailer: Program, gateway: Program }),
 });
 export type Assets = z.infer<typeof Assets>;
 

@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { createLogger, sleep } from '@fuse/runtime';
@@ -13,7 +13,9 @@ import {
   temporaryDirectory,
 } from '@fuse/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { plainDevices, prepareVmmRoot } from '../confinement/vmm-root.ts';
 import { endSpawner, openSpawner, runProgram, startChild } from './children.ts';
+import type { Jail } from './jail.ts';
 import { VmmProcess } from './process.ts';
 
 const PATH = '/usr/bin:/bin';
@@ -30,14 +32,36 @@ afterEach(async () => {
   await directory[Symbol.asyncDispose]();
 });
 
-async function sleeper(): Promise<VmmProcess> {
+async function sleeper(jail?: Jail): Promise<VmmProcess> {
   vmm = await VmmProcess.spawn({
     program: '/usr/bin/sleep',
     args: ['600'],
     directory: directory.path,
     stdio: ['ignore', 'ignore', 'ignore'],
+    ...(jail && { jail, jailDirectory: '/vm' }),
   });
   return vmm;
+}
+
+const PRISONER = 869_998;
+
+async function jail(): Promise<Jail> {
+  await chmod(directory.path, 0o711);
+  return {
+    root: await prepareVmmRoot(join(directory.path, 'roots'), {
+      programs: ['/usr/bin/sleep'],
+      files: [],
+      devices: plainDevices,
+      places: { files: [], directories: ['/vm'] },
+    }),
+    binds: [{ source: directory.path, target: '/vm', writable: false }],
+    uid: PRISONER,
+    gid: PRISONER,
+    cgroupProcs: [],
+    limits: { openFiles: 64, fileSizeBytes: 1_048_576 },
+    seccomp: 'qemu',
+    readOnlyOpens: ['/vm/memory'],
+  };
 }
 
 async function spawners(parent = process.pid): Promise<number[]> {
@@ -110,10 +134,35 @@ describe('the spawner', () => {
     expect(await exited).toEqual({ code: null, signal: null });
   });
 
-  it('that dies while it starts a VMM leaves none behind', async () => {
+  it.skipIf(process.getuid?.() !== 0)('starts a VMM in its jail, which is found by its directory', async () => {
+    const { pid } = await sleeper(await jail());
+    vmm?.up();
+    const status = await readFile(`/proc/${pid}/status`, 'utf8');
+    expect(status).toContain(`Uid:\t${PRISONER}`);
+    expect(status).toMatch(/^NSpid:\t\d+\t1$/m);
+    expect(await readFile(`/proc/${pid}/cmdline`, 'utf8')).toBe(['/usr/bin/sleep', '600', ''].join('\0'));
+    await rm(join(directory.path, 'vmm.json'));
+    expect((await VmmProcess.adopt(directory.path, 'sleep'))?.pid).toBe(pid);
+  });
+
+  it.skipIf(process.getuid?.() !== 0)(
+    'says why a VMM could not enter its jail, and nothing of it is left',
+    async () => {
+      const starting = sleeper({ ...(await jail()), networkNamespacePath: '/run/netns/none' });
+      await expect(starting).rejects.toThrow('cannot enter its network: open the network namespace /run/netns/none');
+      const ours = descendantsOf(process.pid, await runningProcesses());
+      expect(ours.filter(({ command }) => command.startsWith('fuse-jailer enter'))).toEqual([]);
+    },
+  );
+
+  it.each([
+    ['', async () => undefined],
+    ['jailed ', async () => (process.getuid?.() === 0 ? await jail() : undefined)],
+  ])('that dies while it starts a %sVMM leaves none behind', async (_, makeJail) => {
+    const jail = await makeJail();
     await runProgram('true', [], { path: PATH });
     for (let round = 0; round < 20; round++) {
-      const starting = sleeper();
+      const starting = sleeper(jail);
       starting.catch(() => {});
       await sleep(round / 4);
       await killSpawners();
@@ -202,14 +251,13 @@ describe('a short program', () => {
     await expect(runProgram('true', [], { path: PATH, signal: abort.signal })).rejects.toThrow('not wanted any more');
   });
 
-  it('whose spawner dies is not called a success', async () => {
+  it('whose spawner dies is not called a success, and dies with it', async () => {
     const running = runProgram('sleep', ['603'], { path: PATH });
     running.catch(() => {});
     const find = async () => (await runningProcesses()).find(({ command }) => command === 'sleep 603')?.pid;
     while ((await find()) === undefined) await sleep(5);
     await killSpawners();
     await expect(running).rejects.toMatchObject({ name: 'SpawnerLost' });
-    const left = await find();
-    if (left !== undefined) process.kill(left, 'SIGKILL');
+    await expect.poll(find).toBeUndefined();
   });
 });
