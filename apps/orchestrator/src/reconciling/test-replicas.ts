@@ -12,7 +12,7 @@ import { EventHub } from '../events/events.ts';
 import { HostDirectory } from '../hosts/host-directory.ts';
 import { HostService } from '../hosts/host-service.ts';
 import { TestHost, type TestHostOptions } from '../hosts/test-host.ts';
-import { defaultNetworkConfig } from '../network/network-config.ts';
+import { defaultNetworkConfig, type NetworkConfig } from '../network/network-config.ts';
 import { testSealer } from '../secrets/test-sealer.ts';
 import { SnapshotService } from '../snapshots/snapshot-service.ts';
 import { defaultIntervals, Reconciler } from './reconciler.ts';
@@ -28,7 +28,12 @@ export class Replica implements AsyncDisposable {
   readonly snapshots: SnapshotService;
   readonly reconciler: Reconciler;
 
-  constructor(db: Db, hub: EventHub, objectStore: ObjectStore, intervals: Partial<typeof defaultIntervals> = {}) {
+  constructor(
+    { db, hub, objectStore }: { db: Db; hub: EventHub; objectStore: ObjectStore },
+    intervals: Partial<typeof defaultIntervals> = {},
+    network: NetworkConfig = defaultNetworkConfig,
+    localHostId?: string,
+  ) {
     this.hosts = new HostDirectory(db, hub, log, testSealer);
     const context = {
       db,
@@ -44,7 +49,7 @@ export class Replica implements AsyncDisposable {
       startLeaseMs: 300,
       hostRetryMs: 100,
       archiving: { objectStore, retentionMs: 60_000 },
-      network: defaultNetworkConfig,
+      network,
       publicAddress: () => 'fuse.test:8080',
     } as const;
     this.environments = new EnvironmentService(context);
@@ -58,7 +63,8 @@ export class Replica implements AsyncDisposable {
       clock: systemClock,
       clusterTag: TAG,
       owner: this.owner,
-      network: defaultNetworkConfig,
+      network,
+      localHostId,
       intervals: {
         ...defaultIntervals,
         leaseMs: 500,
@@ -88,7 +94,7 @@ export interface Scene extends AsyncDisposable {
   db: Db;
   host: TestHost;
   objectStore: ObjectStore;
-  replica(intervals?: Partial<typeof defaultIntervals>): Replica;
+  replica(intervals?: Partial<typeof defaultIntervals>, network?: NetworkConfig, localHostId?: string): Replica;
   admit(taskId: string, env?: EnvironmentService, more?: Partial<Admission>): Promise<EnvironmentRow>;
   state(uid: string): Promise<string | undefined>;
 }
@@ -101,8 +107,8 @@ export async function openScene(engine: Engine, options: TestHostOptions = {}): 
   await new HostService(test.db, testSealer).register({ id: 'host-1', url: host.url, token: host.token });
   const hub = await EventHub.open(test.db);
   const replicas: Replica[] = [];
-  const replica = (intervals: Partial<typeof defaultIntervals> = {}) => {
-    const made = new Replica(test.another(), hub, objectStore, intervals);
+  const replica = (intervals: Partial<typeof defaultIntervals> = {}, network?: NetworkConfig, localHostId?: string) => {
+    const made = new Replica({ db: test.another(), hub, objectStore }, intervals, network, localHostId);
     replicas.push(made);
     return made;
   };
