@@ -64,7 +64,6 @@ export async function startRawGuest({ driver, image, template, shape }, director
       imagePath: image.path,
       writableDiskPath,
       runDirectory: '',
-      keepsDiskOpen: false,
     }),
     { cwd: directory, stdio: ['ignore', 'inherit', 'inherit', device.fd], env: {} },
   );

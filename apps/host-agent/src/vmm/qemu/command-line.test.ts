@@ -15,7 +15,6 @@ const machine: QemuMachine = {
   imagePath: '/images/base.erofs',
   writableDiskPath: '/vms/one/writable.img',
   runDirectory: 'run',
-  keepsDiskOpen: true,
 };
 
 const valuesOf = (args: string[], option: string) => args.filter((_, index) => args[index - 1] === option);

@@ -71,8 +71,6 @@ export interface QemuMachine {
   runDirectory: string;
   /** A descriptor open for appending. Without: the console goes nowhere. */
   consoleFd?: number | undefined;
-  /** The disk is opened for writing once and for all. Otherwise QEMU does it anew for each time that a saved VM goes on, which a jail refuses it. */
-  keepsDiskOpen: boolean;
   /** Of both disks together. */
   diskRate?: DiskRate | undefined;
   /** The descriptor of a tap. */
@@ -96,7 +94,6 @@ export function machineArguments(machine: QemuMachine): string[] {
   const { accelerator, shape, memoryPath, sharedMemory, imagePath, writableDiskPath, runDirectory, consoleFd } =
     machine;
   const throttled = throttling(machine.diskRate);
-  const kept = machine.keepsDiskOpen ? ',auto-read-only=off' : '';
   return [
     '-nodefaults',
     '-no-user-config',
@@ -137,7 +134,7 @@ export function machineArguments(machine: QemuMachine): string[] {
     // flushes that. What the guest discards or zeroes goes back to the host.
     ...[
       '-drive',
-      `if=none,id=writable,file=${quoted(writableDiskPath)},format=raw,cache=unsafe,discard=unmap,detect-zeroes=unmap${kept}${throttled}`,
+      `if=none,id=writable,file=${quoted(writableDiskPath)},format=raw,cache=unsafe,discard=unmap,detect-zeroes=unmap${throttled}`,
     ],
     ...['-device', 'virtio-blk-pci,drive=writable,disable-legacy=on'],
     ...['-device', 'virtio-rng-pci,disable-legacy=on'],
@@ -205,7 +202,6 @@ export function machineFingerprint(accelerator: Accelerator): string {
     imagePath: '',
     writableDiskPath: '',
     runDirectory: '',
-    keepsDiskOpen: false,
     network: { tapFd: 0, mac: '' },
   });
   return [...machine, kernelArguments(accelerator)].join(' ');

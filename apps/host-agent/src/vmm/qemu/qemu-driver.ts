@@ -179,7 +179,6 @@ class QemuDriver implements VmmDriver {
       imagePath: cell === undefined ? spec.imagePath : jailed.image,
       writableDiskPath: cell === undefined ? spec.writableDiskPath : jailed.disk,
       runDirectory: RUN_DIRECTORY,
-      keepsDiskOpen: cell !== undefined,
       sharedMemory,
       consoleFd,
       diskRate: this.#diskRate,
