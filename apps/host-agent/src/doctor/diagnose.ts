@@ -4,25 +4,34 @@ import { AppError } from '@fuse/contract';
 import { withDeadline } from '@fuse/runtime';
 import { isolationCheck, kvmBootCheck } from './checks/accelerator.ts';
 import { assetsCheck } from './checks/assets.ts';
+import { confinementCheck, controlGroupsCheck } from './checks/confinement.ts';
 import { cpuCheck } from './checks/cpu.ts';
+import { kvmPermissionsCheck, networkToolsCheck } from './checks/devices.ts';
 import { diskCheck } from './checks/disk.ts';
+import { firecrackerCheck } from './checks/firecracker.ts';
 import { goCheck } from './checks/go.ts';
+import { kernelCheck } from './checks/kernel.ts';
 import { memoryCheck } from './checks/memory.ts';
 import { nodeCheck } from './checks/node.ts';
 import { portsCheck } from './checks/ports.ts';
 import { programsCheck } from './checks/programs.ts';
 import { qemuCheck } from './checks/qemu.ts';
 import { reflinkCheck } from './checks/reflink.ts';
+import { hyperThreadingCheck, mitigationsCheck, samePageMergingCheck, swapCheck } from './checks/side-channels.ts';
 import { type Check, type CheckContext, fail, type NamedFinding } from './finding.ts';
 
-/** Above the probe boot's own deadline. */
-const CHECK_DEADLINE_MS = 20_000;
+/** Above the probe boots' own deadlines. */
+const CHECK_DEADLINE_MS = 40_000;
 
 const checks: readonly Check[] = [
   nodeCheck,
   cpuCheck,
   kvmBootCheck,
   isolationCheck,
+  kvmPermissionsCheck,
+  confinementCheck,
+  controlGroupsCheck,
+  firecrackerCheck,
   qemuCheck,
   programsCheck,
   assetsCheck,
@@ -31,6 +40,12 @@ const checks: readonly Check[] = [
   reflinkCheck,
   memoryCheck,
   portsCheck,
+  networkToolsCheck,
+  kernelCheck,
+  hyperThreadingCheck,
+  mitigationsCheck,
+  samePageMergingCheck,
+  swapCheck,
 ];
 
 export function diagnose(context: CheckContext, toRun: readonly Check[] = checks): Promise<NamedFinding[]> {

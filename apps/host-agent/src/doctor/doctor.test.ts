@@ -18,8 +18,9 @@ import { anyFailed, reportText } from './report.ts';
 const context = (): CheckContext => ({
   home: '/nowhere',
   env: {},
+  root: '/nowhere',
   signal: new AbortController().signal,
-  accelerator: async () => 'tcg',
+  vmm: async () => ({ name: 'qemu', accelerator: 'tcg' }),
 });
 async function listeningPort(server: Server): Promise<number> {
   await once(server.listen(0, '127.0.0.1'), 'listening');
@@ -42,8 +43,9 @@ describe('what doctor says', () => {
       verdict: 'warn',
       message: expect.stringContaining('not a security boundary'),
     });
-    expect(judgeKvmBoot('tcg').verdict).toBe('warn');
-    expect([judgeIsolation('kvm').verdict, judgeKvmBoot('kvm').verdict]).toEqual(['ok', 'ok']);
+    expect(judgeKvmBoot({ name: 'qemu', accelerator: 'tcg' }).verdict).toBe('warn');
+    expect(judgeIsolation('kvm').verdict).toBe('ok');
+    expect(judgeKvmBoot({ name: 'firecracker', accelerator: 'kvm' }).message).toContain('in Firecracker');
   });
 
   it.each([

@@ -16,8 +16,10 @@ export interface CheckContext {
   home: string;
   env: NodeJS.ProcessEnv;
   signal: AbortSignal;
-  /** What VMs run under here, found by booting one; fails when there is no kernel or no QEMU to try with. */
-  accelerator(): Promise<'kvm' | 'tcg'>;
+  /** Where the host's files are: `/`, but for tests. */
+  root: string;
+  /** What runs VMs here, found by booting one; fails when there is no kernel or no VMM to try with. */
+  vmm(): Promise<{ name: 'qemu' | 'firecracker'; accelerator: 'kvm' | 'tcg' }>;
 }
 
 export interface Check {

@@ -3,7 +3,10 @@ import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { createLogger } from '@fuse/runtime';
 import { loadAssets } from '../images/assets.ts';
-import { openQemuDriver } from '../vmm/qemu/qemu-driver.ts';
+import { withOwnKernel } from '../images/own-kernel.ts';
+import type { VmmDriver } from '../vmm/driver.ts';
+import { openDriver } from '../vmm/open-driver.ts';
+import { vmmConfigFromEnv } from '../vmm/vmm-config.ts';
 import { diagnose } from './diagnose.ts';
 import { anyFailed, reportText } from './report.ts';
 
@@ -11,14 +14,15 @@ export async function main(args: readonly string[], env: NodeJS.ProcessEnv = pro
   const home = resolve(env.FUSE_HOME || join(homedir(), '.fuse'));
   const abort = new AbortController();
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => abort.abort(new Error(name)));
-  let accelerator: Promise<'kvm' | 'tcg'> | undefined;
+  let vmm: Promise<VmmDriver> | undefined;
   const findings = await diagnose({
     home,
     env,
+    root: '/',
     signal: abort.signal,
-    accelerator: () => {
-      accelerator ??= probeAccelerator(home);
-      return accelerator;
+    vmm: () => {
+      vmm ??= probe(home, env);
+      return vmm;
     },
   });
   process.stdout.write(
@@ -27,9 +31,10 @@ export async function main(args: readonly string[], env: NodeJS.ProcessEnv = pro
   return anyFailed(findings) ? 1 : 0;
 }
 
-async function probeAccelerator(home: string): Promise<'kvm' | 'tcg'> {
-  const { kernel } = await loadAssets(join(home, 'assets', 'manifest.json'));
+async function probe(home: string, env: NodeJS.ProcessEnv): Promise<VmmDriver> {
+  const vmm = vmmConfigFromEnv(env);
+  const assets = await loadAssets(join(home, 'assets', 'manifest.json'));
+  const { kernel } = await withOwnKernel(assets, vmm.kernelPath);
   const log = createLogger({ name: 'fuse-doctor', level: 'silent' });
-  const driver = await openQemuDriver({ dataDirectory: join(home, 'host'), kernelPath: kernel.path, log });
-  return driver.accelerator;
+  return openDriver({ vmm, dataDirectory: join(home, 'host'), kernelPath: kernel.path, log });
 }

@@ -3,17 +3,23 @@ import { type Check, type Finding, ok, warn } from '../finding.ts';
 
 export const kvmBootCheck: Check = {
   name: 'boot under KVM',
-  run: async ({ accelerator }) => judgeKvmBoot(await accelerator()),
+  run: async ({ vmm }) => judgeKvmBoot(await vmm()),
 };
 
 export const isolationCheck: Check = {
   name: 'isolation',
-  run: async ({ accelerator }) => judgeIsolation(await accelerator()),
+  run: async ({ vmm }) => judgeIsolation((await vmm()).accelerator),
 };
 
-export function judgeKvmBoot(accelerator: 'kvm' | 'tcg'): Finding {
+export function judgeKvmBoot({
+  name,
+  accelerator,
+}: {
+  name: 'qemu' | 'firecracker';
+  accelerator: 'kvm' | 'tcg';
+}): Finding {
   return accelerator === 'kvm'
-    ? ok('a probe VM boots')
+    ? ok(`a probe VM boots; VMs run in ${name === 'qemu' ? 'QEMU' : 'Firecracker'}`)
     : warn(
         'no VM boots under KVM here: VMs are emulated in software (TCG), some ten times slower',
         'use a machine with usable KVM: bare metal, or a cloud machine with nested virtualisation',

@@ -1,0 +1,26 @@
+/** Firecracker is what runs VMs in production: whether it is here, and whether it is one that is used. */
+import { AppError } from '@fuse/contract';
+import { findFirecracker } from '../../vmm/firecracker/programs.ts';
+import { vmmConfigFromEnv } from '../../vmm/vmm-config.ts';
+import { type Check, type Finding, fail, ok, warn } from '../finding.ts';
+
+export const firecrackerCheck: Check = {
+  name: 'Firecracker',
+  async run({ env }) {
+    const vmm = vmmConfigFromEnv(env);
+    try {
+      const { version } = await findFirecracker({ firecracker: vmm.firecrackerPath, jailer: vmm.jailerPath });
+      return ok(`${version}, with its jailer`);
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      return judgeMissing(error, vmm.choice);
+    }
+  },
+};
+
+export function judgeMissing(error: AppError, choice: string): Finding {
+  if (choice === 'qemu') return ok('not looked for: FUSE_VMM is qemu');
+  return choice === 'firecracker'
+    ? fail(error.message, error.hint)
+    : warn(`${error.message}; VMs run in QEMU`, error.hint);
+}
