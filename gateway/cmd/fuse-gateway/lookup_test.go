@@ -13,10 +13,23 @@ func TestGateway(t *testing.T) {
 	r.dns.Set("good.test", shared)
 	r.dns.Set("evil.test", shared)
 	r.dns.Set("one.wild.test", shared)
-	for name, test := range map[string]func(*testing.T, *rig){
-		"look-ups": lookUps,
+	r.dns.Set("six.test", sixth)
+	t.Run("unprivileged", func(t *testing.T) { unprivileged(t, r) })
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *rig)
+	}{
+		{"look-ups", lookUps},
+		{"TLS names", tlsNames},
+		{"HTTP names", httpNames},
+		{"addresses", addresses},
+		{"internet", everything},
+		{"opaque protocols", opaque},
+		{"limits", limits},
+		{"changes", changes},
+		{"slots", slots},
 	} {
-		t.Run(name, func(t *testing.T) { test(t, r) })
+		t.Run(part.name, func(t *testing.T) { part.test(t, r) })
 	}
 }
 

@@ -207,15 +207,33 @@ func (r *rig) lookUp(t *testing.T, name string) string {
 // reach connects the guest to a name or an address.
 func (r *rig) reach(t *testing.T, name string, port int) *net.TCPConn {
 	t.Helper()
-	address := name
-	if _, err := netip.ParseAddr(name); err != nil {
-		address = r.lookUp(t, name)
-	}
-	connection, err := r.Dial(t, net.JoinHostPort(address, fmt.Sprint(port)))
+	connection, err := r.try(t, name, port)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return connection
+}
+
+func (r *rig) try(t *testing.T, name string, port int) (*net.TCPConn, error) {
+	t.Helper()
+	address := name
+	if _, err := netip.ParseAddr(name); err != nil {
+		address = r.lookUp(t, name)
+	}
+	return r.Dial(t, net.JoinHostPort(address, fmt.Sprint(port)))
+}
+
+// refuses says that the guest is reset, while it connects or at once afterwards.
+func (r *rig) refuses(t *testing.T, name string, port int) {
+	t.Helper()
+	connection, err := r.try(t, name, port)
+	if errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustReset(t, connection)
 }
 
 // mustReset says that the connection is ended by RST, and nothing is read before.
