@@ -144,7 +144,14 @@ export const snapshotCall = (type: 'Full' | 'Diff'): ApiCall =>
 
 /** Everything of the above that a snapshot depends on. */
 export const configurationFingerprint = (): string =>
-  JSON.stringify(bootCalls({ shape: { cpus: 1, memoryMiB: 0 }, network: undefined, rates: {}, hasConsole: true }));
+  JSON.stringify(
+    bootCalls({
+      shape: { cpus: 1, memoryMiB: 0 },
+      network: { tapName: '', mac: '' },
+      rates: {},
+      hasConsole: true,
+    }),
+  );
 
 /** Logs and what the guest writes to its serial port are standard output, unless there is a console file. */
 function outputCalls(hasConsole: boolean): ApiCall[] {

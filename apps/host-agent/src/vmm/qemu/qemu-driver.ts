@@ -1,7 +1,7 @@
 /** The QEMU driver: KVM where a probe boot works, software emulation (TCG) elsewhere. Each VM in a jail of its own where VMMs are confined. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmod, mkdir, readFile, stat, truncate, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, stat, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { AppError } from '@fuse/contract';
@@ -9,6 +9,7 @@ import { type Logger, sleep } from '@fuse/runtime';
 import { type Cell, Confinement, type ConfinementOptions, DEFAULT_CONFINEMENT } from '../../confinement/confinement.ts';
 import { type Limits, limitsOf } from '../../confinement/limits.ts';
 import type { BootSpec, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
+import { hostCpu } from '../host-cpu.ts';
 import { removeHostileDirectory } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
 import { VmmProcess } from '../process.ts';
@@ -104,6 +105,10 @@ class QemuDriver implements VmmDriver {
     // Under KVM the guest has seen what the host's CPU can do, and goes on to use it.
     if (this.accelerator === 'kvm') hash.update(await hostCpu());
     return `qemu-${this.accelerator}-${hash.digest('hex').slice(0, 16)}`;
+  }
+
+  expectStart(): void {
+    this.#jails?.confinement.expectStart();
   }
 
   async boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm> {
@@ -259,14 +264,6 @@ async function runningOrEnded(
   } finally {
     signal?.removeEventListener('abort', onOuter);
   }
-}
-
-async function hostCpu(): Promise<string> {
-  const lines = (await readFile('/proc/cpuinfo', 'utf8')).split('\n');
-  return lines
-    .filter((line) => /^(vendor_id|model name|flags)\s*:/.test(line))
-    .slice(0, 3)
-    .join('\n');
 }
 
 async function qemuVersion(): Promise<string> {

@@ -10,4 +10,6 @@ describeDriver('QEMU', {
     const log = { info() {} };
     const openDriver = (options) => openQemuDriver({ ...options, log });`,
   identityFile: 'vmm.json',
+  reportsHowItEnded: true,
+  offKey: 'o',
 });
