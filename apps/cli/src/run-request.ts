@@ -5,13 +5,14 @@ import { Readable } from 'node:stream';
 import type { CreateRun, FuseClient } from '@fuse/sdk';
 import type { RunTarget } from './args/command-line.ts';
 import type { InputSpec } from './args/input-spec.ts';
+import { type NetworkFlags, networkOf } from './args/network.ts';
 import { programArgv } from './args/program.ts';
 import { CliError } from './cli-error.ts';
 import { asRunFiles, findInputs } from './files/inputs.ts';
 import { formatBytes, printable } from './output/format.ts';
 
 /** Those flags of `fuse run` that go into the request. */
-export interface RequestFlags {
+export interface RequestFlags extends NetworkFlags {
   image?: string;
   cpus?: number;
   ram?: number;
@@ -60,6 +61,7 @@ export async function runRequest(
     files,
     outputs: flags.output,
     labels: flags.label,
+    network: networkOf(flags),
     stdin_file_id: stdin?.id,
   };
 }

@@ -54,6 +54,11 @@ const usage = {
 const consumed = { vcpu_seconds: 1.5, gib_seconds: 0.5, stored_byte_seconds: 0, egress_bytes: 3 };
 const history = { tenant_id: 'acme', from: AT, to: AT, hours: [{ hour: AT, ...consumed }], total: consumed };
 const placement = { host_id: 'h', at: AT, hosts: [{ host_id: 'h', score: 3 }] };
+const network = {
+  policy: { egress: 'none', allow: [], deny: [] },
+  ...{ sent_bytes: 0, received_bytes: 0, allowed_count: 0, refused_count: 0 },
+  connections: [],
+};
 const token = { token: 'fuse_join_1', expires_at: AT, uses: 1 };
 const expires = { expires_in_seconds: 60 };
 
@@ -186,6 +191,22 @@ const cases: [string, (client: Client) => Promise<unknown>, string, unknown, num
     undefined,
     200,
     placement,
+  ],
+  [
+    'environments.network',
+    (c) => c.environments.network('e'),
+    'GET /v1/environments/e/network',
+    undefined,
+    200,
+    network,
+  ],
+  [
+    'environments.update',
+    (c) => c.environments.update('e', { network: { egress: 'allowlist', allow: ['pypi.org'] } }),
+    'PATCH /v1/environments/e',
+    { network: { egress: 'allowlist', allow: ['pypi.org'] } },
+    200,
+    environment('e'),
   ],
   [
     'environments.computer',

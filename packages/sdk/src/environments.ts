@@ -5,6 +5,7 @@ import {
   type CreateEnvironment,
   Environment,
   EnvironmentEvent,
+  EnvironmentNetwork,
   type EnvironmentState,
   type ExecRequest,
   type ExecResult,
@@ -180,7 +181,7 @@ export class Environments {
     return { create: (request, options) => createTicket(this.#transport, id, request, options) };
   }
 
-  /** Its lifetime, what it does when idle, its labels; what is absent stays. A lifetime that is over is not renewed (`conflict`). */
+  /** Its lifetime, what it does when idle, its labels, what it may reach (enforced when it resolves); what is absent stays. A lifetime that is over is not renewed (`conflict`). */
   update(id: string, request: UpdateEnvironment, options: CallOptions = {}): Promise<Environment> {
     return this.#transport.json(Environment, {
       method: 'PATCH',
@@ -209,6 +210,12 @@ export class Environments {
   placement(id: string, options: CallOptions = {}): Promise<PlacementReport> {
     const path = `${environmentPath(id)}/placement`;
     return this.#transport.json(PlacementReport, { method: 'GET', path, repeat: 'freely', ...options });
+  }
+
+  /** What it may reach, and what became of its connections; of one that is gone the sums. `update` with `network` changes it. */
+  network(id: string, options: CallOptions = {}): Promise<EnvironmentNetwork> {
+    const path = `${environmentPath(id)}/network`;
+    return this.#transport.json(EnvironmentNetwork, { method: 'GET', path, repeat: 'freely', ...options });
   }
 
   /** One action on its display: a click, keys, a screenshot. It is never sent twice. */

@@ -37,6 +37,20 @@ const placement = {
     { host_id: 'h2', reason: 'is cordoned, not active' },
   ],
 };
+const PORTS = [
+  { from: 80, to: 80 },
+  { from: 443, to: 443 },
+];
+const policy = { egress: 'allowlist', allow: [{ host: 'pypi.org', ports: PORTS }], deny: [] };
+const connection = { at: AT, protocol: 'tls', sent_bytes: 2_048, received_bytes: 0, count: 1, port: 443 };
+const network = {
+  ...{ policy, tenant_max: { egress: 'internet', allow: [], deny: [] }, sent_bytes: 2_048, received_bytes: 0 },
+  ...{ allowed_count: 1, refused_count: 2 },
+  connections: [
+    { ...connection, sent_bytes: 0, name: 'e\u0007.example', verdict: 'refused', reason: 'not_allowed', count: 2 },
+    { ...connection, name: 'pypi.org', address: '192.0.2.7', verdict: 'allowed' },
+  ],
+};
 
 let home: string;
 let server: AnsweringServer;
@@ -274,6 +288,28 @@ const text: Case[] = [
     /^ +HOST +SCORE +WHY NOT\n\* +h1 +9\n +h2 +is cordoned, not active\n$/,
   ],
   [
+    'env network fuse-a',
+    'GET /v1/environments/fuse-a/network',
+    undefined,
+    { body: network },
+    /^policy +allowlist; allow pypi\.org:80,443\ntenant max +internet\nsent +2\.0 KiB\n[\s\S]*\n2026\S+ +refused +e\\u\{7\}\.example +443 +tls +0 B +0 B +2 +not_allowed\n2026\S+ +open +pypi\.org +192\.0\.2\.7 +443 /,
+  ],
+  [
+    'tenants update acme --network-max internet --no-network-default',
+    'PATCH /v1/tenants/acme',
+    { network_max: { egress: 'internet' }, network_default: null },
+    { body: { ...tenant, network_max: policy } },
+    /^network max +allowlist; allow pypi\.org:80,443$/m,
+  ],
+  [
+    'env create --task-id a --egress internet --deny *.example.com --deny 203.0.113.0/24',
+    'POST /v1/environments',
+    { task_id: 'a', spec: {}, network: { egress: 'internet', deny: ['*.example.com', '203.0.113.0/24'] } },
+    { body: { ...environment, network: policy } },
+    /^network +allowlist; allow pypi\.org:80,443$/m,
+    /^starting|^$/,
+  ],
+  [
     'computer click fuse-a 3 4',
     'POST /v1/environments/fuse-a/computer',
     { action: 'left_click', coordinate: [3, 4] },
@@ -326,6 +362,7 @@ const jsons: [string, string, unknown, unknown?][] = [
   ['quotas', 'GET /v1/usage', usage, { tenant_id: 'acme', quotas: usage.quotas, used }],
   ['audit', 'GET /v1/audit', { entries: [entry] }],
   ['env placement fuse-a', 'GET /v1/environments/fuse-a/placement', placement],
+  ['env network fuse-a', 'GET /v1/environments/fuse-a/network', network],
   ['computer screenshot fuse-a', 'POST /v1/environments/fuse-a/computer', { screenshot: 'AAAA' }],
 ];
 
@@ -335,6 +372,42 @@ describe('what programs read', () => {
     expect([said.code, said.stderr, JSON.parse(said.stdout)]).toEqual([0, '', printed]);
     expect(said.stdout).toBe(`${JSON.stringify(JSON.parse(said.stdout), null, 2)}\n`);
   });
+});
+
+it('fuse env network changes a policy, shows what is so then, and follows refusals', async () => {
+  const of = '/v1/environments/fuse-a';
+  const answers = { [`PATCH ${of}`]: { body: environment }, [`GET ${of}/network`]: { body: network } };
+  expect((await fuse(args('env network fuse-a --allow pypi.org --allow *.npmjs.org:443'), answers)).code).toBe(0);
+  expect((await fuse(['env', 'network', 'fuse-a', '--set', '{"egress":"none"}'], answers)).code).toBe(0);
+  expect(server.heard.map(({ line, body }) => [line, body])).toEqual([
+    [`PATCH ${of}`, { network: { egress: 'allowlist', allow: ['pypi.org', '*.npmjs.org:443'] } }],
+    [`GET ${of}/network`, undefined],
+    [`PATCH ${of}`, { network: { egress: 'none' } }],
+    [`GET ${of}/network`, undefined],
+  ]);
+  for (const [line, problem] of [
+    ['env network fuse-a --deny pypi.org', /--deny says what is left out/],
+    ['env network fuse-a --set open', /Write none, allowlist, internet, or JSON/],
+    ['env network fuse-a --egress open', /Allowed choices are none, allowlist, internet/],
+  ] as const)
+    expect(await fuse(args(line), answers)).toMatchObject({ code: 1, stderr: expect.stringMatching(problem) });
+  const told = [
+    { ...eventOf('state') },
+    {
+      ...eventOf('network'),
+      network: { ...connection, name: 'e.example', verdict: 'refused', reason: 'denied', count: 3, missed: 4 },
+    },
+    { ...eventOf('state'), state: 'destroyed' },
+  ];
+  const body = told.map((event) => `id: ${event.id}\ndata: ${JSON.stringify(event)}\n\n`).join('');
+  const { stdout } = await fuse(args('env network fuse-a --follow'), { ...answers, [`GET ${of}/events`]: { body } });
+  expect(stdout).toMatch(
+    /\n2026\S+ {2}refused e\.example:443 {2}tls {2}denied {2}3 times {2}4 before it are not told\n$/,
+  );
+
+  function eventOf(event: string) {
+    return { id: '0'.repeat(32), event, vm_id: 'fuse-a', state: 'running', updated_at: AT };
+  }
 });
 
 describe('failures', () => {

@@ -4,6 +4,7 @@ import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../cli.ts';
 import { interruptSignal } from '../interrupt.ts';
 import { healthText } from '../output/environment-text.ts';
 import { json, printable } from '../output/format.ts';
+import { refusalText } from '../output/network-text.ts';
 
 const AFTER_HELP = `
 Of every tenant with the master token, or of --tenant; with a key of its own. Lost connections are made again, and nothing is missed by that.
@@ -38,6 +39,7 @@ function line(event: FleetStreamEvent): string {
     event.vm_id,
     event.event === 'step' && step !== undefined ? `${step.index + 1}/${step.total} ${step.key}` : event.state,
     event.health === undefined ? '' : healthText(event.health),
+    event.network === undefined ? '' : refusalText(event.network),
     event.error ?? '',
   ];
   return what

@@ -6,6 +6,7 @@ import { type RunTarget, runTarget } from '../args/command-line.ts';
 import { parseDurationMs } from '../args/duration.ts';
 import { type InputSpec, parseInputSpec } from '../args/input-spec.ts';
 import { gatherEnv, gatherLabel, gatherText } from '../args/key-value.ts';
+import { addNetworkOptions } from '../args/network.ts';
 import { parsePositiveInt } from '../args/number.ts';
 import { parseSizeGiB, parseSizeMiB } from '../args/size.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../cli.ts';
@@ -35,6 +36,7 @@ Examples:
   fuse run --input data.csv --output 'report.*' analyze.py  give it a file, take files back
   fuse run --input src:src --timeout 5m -- make -C src test a directory, a time limit, a command
   cat log.txt | fuse run --stdin -- grep -c error           pipe through it
+  fuse run --allow pypi.org --allow files.pythonhosted.org -- pip install six    what it may reach (default: nothing)
   fuse run --json -- uname -a | jq .timings                 the result as JSON
 
 Exits with the command's own code. Besides: 124 its time was over, 130 cancelled (Ctrl-C; twice: leave at once),
@@ -42,8 +44,7 @@ Exits with the command's own code. Besides: 124 its time was over, 130 cancelled
 `;
 
 export function addRunCommand(parent: Command, cli: Cli): void {
-  const command = parent
-    .command('run')
+  const command = addNetworkOptions(parent.command('run'))
     .summary('run a file or a command in a fresh microVM')
     .description('Run a file or a command in a fresh microVM: stream its output, save what it leaves, destroy the VM.')
     .usage('[options] FILE [args...]\n       fuse run [options] -- COMMAND [args...]')

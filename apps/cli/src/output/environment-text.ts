@@ -1,6 +1,7 @@
 import type { EnvironmentInfo } from '@fuse/sdk';
 import { formatMs, printable, properties } from './format.ts';
 import { labelsText } from './host-text.ts';
+import { policyText } from './network-text.ts';
 
 export const environmentHeadings = ['ID', 'STATE', 'TASK', 'HOST', 'IMAGE', 'CREATED'] as const;
 
@@ -35,6 +36,7 @@ export function environmentText(environment: EnvironmentInfo): string {
     checkpoints: checkpointText(environment),
     health: environment.health === undefined ? undefined : healthText(environment.health),
     endpoints: endpointsText(environment),
+    network: networkSummary(environment),
     error: environment.error,
     paused: environment.paused_at,
     ends: environment.expires_at,
@@ -67,4 +69,9 @@ function checkpointText(environment: EnvironmentInfo): string | undefined {
   const { checkpoint_interval_seconds: seconds = 0, checkpoint_keep: keep } = environment;
   if (seconds === 0) return undefined;
   return `every ${formatMs(seconds * 1_000)}${keep === undefined ? '' : `, the last ${keep} kept`}`;
+}
+
+/** Of one without any nothing is said. */
+function networkSummary({ network }: EnvironmentInfo): string | undefined {
+  return network === undefined || network.egress === 'none' ? undefined : policyText(network);
 }

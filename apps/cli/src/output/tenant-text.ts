@@ -1,5 +1,6 @@
 import type { Tenant } from '@fuse/sdk';
 import { properties } from './format.ts';
+import { policyText } from './network-text.ts';
 import { amountText } from './usage-text.ts';
 
 export const tenantHeadings = ['ID', 'LABEL', 'STATE', 'QUOTAS', 'CREATED'] as const;
@@ -24,6 +25,8 @@ export const tenantText = (tenant: Tenant): string =>
     label: tenant.label,
     state: stateOf(tenant),
     quotas: quotasOf(tenant),
+    'network max': tenant.network_max && policyText(tenant.network_max),
+    'network default': tenant.network_default && policyText(tenant.network_default),
     created: tenant.created_at,
     updated: tenant.updated_at,
   });

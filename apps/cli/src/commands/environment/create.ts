@@ -3,6 +3,7 @@ import type { CreateEnvironment, EnvironmentSpec } from '@fuse/sdk';
 import { type Command, Option } from 'commander';
 import { parseDurationSeconds, parseSecondsOrDuration } from '../../args/duration.ts';
 import { gatherEnv, gatherLabel, gatherSecret } from '../../args/key-value.ts';
+import { addNetworkOptions, type NetworkFlags, networkOf } from '../../args/network.ts';
 import { parsePositiveInt } from '../../args/number.ts';
 import { parseSizeGiB, parseSizeMiB } from '../../args/size.ts';
 import { gatherExpose, gatherFile, parseHttpCheck } from '../../args/startup.ts';
@@ -13,7 +14,7 @@ import { environmentText } from '../../output/environment-text.ts';
 import { json } from '../../output/format.ts';
 import { followStart } from './follow-start.ts';
 
-interface Flags {
+interface Flags extends NetworkFlags {
   taskId?: string;
   image?: string;
   cpus?: number;
@@ -62,12 +63,12 @@ Examples:
   fuse environment create --startup-script @install.sh --startup-timeout 1h --follow    shows what it writes, done when it runs
   fuse environment create --tag team=blue --queue-timeout 10m      when all hosts are full, as soon as there is room
   API_KEY=… fuse environment create --secret API_KEY               no process list shows it
+  fuse environment create --egress allowlist --allow pypi.org --allow '*.npmjs.org:443'    reaches these, and nothing else
   fuse environment create --checkpoint-interval 5m --checkpoint-keep 2    a snapshot every 5 minutes, the last two kept
 `;
 
 export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
-  const command = parent
-    .command('create')
+  const command = addNetworkOptions(parent.command('create'))
     .description('Start a microVM that stays; done when it is running.')
     .option('--task-id <id>', 'the task it is for; its id is made from it (default: made up)')
     .option('--image <name>', 'image to start from (see `fuse image list`)')
@@ -151,6 +152,7 @@ export function addEnvironmentCreateCommand(parent: Command, cli: Cli): void {
         gateway_token: flags.gatewayToken,
         seed_snapshot_id: flags.seedSnapshot,
         fallback: flags.fallback,
+        network: networkOf(flags),
         idle_action: flags.idleAction,
         auto_resume: flags.autoResume,
         checkpoint_interval_seconds: flags.checkpointInterval,

@@ -1,12 +1,13 @@
 import type { EnvironmentInfo } from '@fuse/sdk';
 import type { Command } from 'commander';
+import { addNetworkOptions, type NetworkFlags, networkOf } from '../../args/network.ts';
 import { parsePositiveInt } from '../../args/number.ts';
 import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
 import { longCall } from '../../long-call.ts';
 import { environmentHeadings, environmentRow, environmentText } from '../../output/environment-text.ts';
 import { json, table } from '../../output/format.ts';
 
-interface Flags {
+interface Flags extends NetworkFlags {
   reuseSnapshot?: string;
   comment?: string;
   count?: number;
@@ -23,17 +24,16 @@ Examples:
 `;
 
 export function addEnvironmentForkCommand(parent: Command, cli: Cli): void {
-  const command = parent
-    .command('fork')
+  const command = addNetworkOptions(parent.command('fork'))
     .description('Make one or more environments that go on from where this one is.')
     .argument('<id>')
     .option('--reuse-snapshot <id>', 'a snapshot of it to fork from (default: a new one is taken)')
     .option('--comment <text>', 'on the new snapshot, for people')
     .option('--count <n>', 'so many from one snapshot: all of them or none', parsePositiveInt)
     .addHelpText('after', AFTER_HELP)
-    .action(async (id: string, { reuseSnapshot, comment, count }: Flags) => {
+    .action(async (id: string, { reuseSnapshot, comment, count, ...flags }: Flags) => {
       const client = await clientOf(cli, command);
-      const request = { reuse_snapshot_id: reuseSnapshot, comment };
+      const request = { reuse_snapshot_id: reuseSnapshot, comment, network: networkOf(flags) };
       const { environments } = client;
       const { answer, forks } = await longCall(
         cli,

@@ -14,6 +14,7 @@ import { addEnvironmentKillCommand } from './kill.ts';
 import { addEnvironmentListCommand } from './list.ts';
 import { addEnvironmentLogsCommand } from './logs.ts';
 import { addEnvironmentLsCommand } from './ls.ts';
+import { addEnvironmentNetworkCommand } from './network.ts';
 import { addEnvironmentPauseCommand } from './pause.ts';
 import { addEnvironmentPlacementCommand } from './placement.ts';
 import { addEnvironmentPsCommand } from './ps.ts';
@@ -51,6 +52,7 @@ export function addEnvironmentCommands(parent: Command, cli: Cli): void {
   addEnvironmentResumeCommand(group, cli);
   addEnvironmentUpdateCommand(group, cli);
   addEnvironmentRotateTokenCommand(group, cli);
+  addEnvironmentNetworkCommand(group, cli);
   addEnvironmentPlacementCommand(group, cli);
   addEnvironmentWatchCommand(group, cli);
   addEnvironmentDrainCommand(group, cli);
