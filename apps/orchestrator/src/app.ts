@@ -53,7 +53,7 @@ import { registerNetworkRoutes } from './network/routes.ts';
 import { registerOpenApiRoutes } from './openapi/routes.ts';
 import { QueueServer } from './queue/queue-server.ts';
 import { installQuotaMetrics } from './quotas/quota-metrics.ts';
-import { LeaderLease } from './reconciling/leader-lease.ts';
+import { endLeases, LeaderLease } from './reconciling/leader-lease.ts';
 import { Reconciler } from './reconciling/reconciler.ts';
 import { Collector } from './runs/collector.ts';
 import type { DriveContext } from './runs/driving/drive.ts';
@@ -112,6 +112,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     const db = disposables.add('database', await openDatabase(config.database, log));
     const sealer = createSealer(config.sealing);
     const cluster = await ensureCluster(db, sealer);
+    if (db.kind === 'pglite') await endLeases(db.query);
     const owner = newId('orch');
     const metrics = createMetrics();
     installFleetMetrics(metrics.registry, db, log);
@@ -161,6 +162,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         clusterTag: cluster.tag,
         owner,
         intervals: config.reconciling,
+        localHostId: deps.localHost?.id,
         network: config.network,
         metrics: createReconcileMetrics(metrics.registry),
       }),
@@ -324,7 +326,10 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       },
     });
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
-    if (deps.localHost !== undefined) await hosts.refresh(deps.localHost);
+    if (deps.localHost !== undefined) {
+      await hosts.refresh(deps.localHost);
+      await reconciler.cycle(); // what ended with the former process is not shown as if it ran
+    }
     await listen(http, config.listen);
     const url = urlOf(http.server.address() as AddressInfo, config.tls); // it listens on a port, so this is no pipe
     listensAt = new URL(url).host;

@@ -3,10 +3,18 @@
  * which slept through its end can be told apart.
  */
 import { sql } from 'kysely';
-import { type Db, inMs, now } from '../db/db.ts';
+import { type Db, inMs, now, type Queryable } from '../db/db.ts';
 
 export interface HeldLease {
   fence: number;
+}
+
+/** For a process that is alone with its database: whoever held any is gone. */
+export async function endLeases(db: Queryable): Promise<void> {
+  await db
+    .updateTable('leases')
+    .set({ until: inMs(-1_000) })
+    .execute();
 }
 
 export class LeaderLease {

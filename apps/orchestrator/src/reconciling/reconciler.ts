@@ -32,6 +32,8 @@ export interface ReconcilerOptions {
   /** This process, in the lease. */
   owner: string;
   intervals: ReconcilerIntervals;
+  /** A host in this process: it knows all its VMs from the start, so what it does not have when it is first looked at is gone, and not late. */
+  localHostId?: string | undefined;
   metrics?: ReconcileMetrics;
   network: NetworkConfig;
 }
@@ -73,6 +75,7 @@ export class Reconciler implements AsyncDisposable {
   readonly #checkpointer: Checkpointer;
   readonly #stop = new AbortController();
   #loop: Promise<void> = Promise.resolve();
+  #isLocalHostSeen = false;
   #prunedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ReconcilerOptions) {
@@ -151,7 +154,8 @@ export class Reconciler implements AsyncDisposable {
   }
 
   async #checkHost(host: HostRow, held: HeldLease): Promise<void> {
-    const { db, hosts, environments, log, clusterTag, intervals, network } = this.#options;
+    const { db, hosts, environments, log, clusterTag, intervals, localHostId, network } = this.#options;
+    const isComplete = host.id === localHostId && !this.#isLocalHostSeen;
     const fence = { tag: clusterTag, value: held.fence };
     try {
       const { signal } = this.#stop;
@@ -171,7 +175,7 @@ export class Reconciler implements AsyncDisposable {
       tasks: this.#tasks,
       sightings: this.#sightings,
       unchecked: this.#unchecked,
-      missingGraceMs: intervals.missingGraceMs,
+      missingGraceMs: isComplete ? 0 : intervals.missingGraceMs,
       orphanGraceMs: intervals.orphanGraceMs,
       fence,
       network,
@@ -184,6 +188,7 @@ export class Reconciler implements AsyncDisposable {
       (signal) => compareHost(comparison, host, signal),
       this.#stop.signal,
     );
+    if (isComplete) this.#isLocalHostSeen = true;
     await withDeadline(
       HOST_MS,
       `comparing snapshots of host ${host.id}`,

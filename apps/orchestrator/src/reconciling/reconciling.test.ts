@@ -123,6 +123,21 @@ describe.each(engines)('reconciling on %s', (engine) => {
     expect([...scene.host.vms.keys()]).toEqual([lives.vm_id]);
   });
 
+  it('tells at once that a VM vanished whose host is in this process and was just started', async () => {
+    const patient = scene.replica();
+    const { uid, vm_id } = await scene.admit('a', patient.environments);
+    await patient.environments.start(uid);
+    scene.host.vms.delete(vm_id);
+    await patient.reconcile();
+    expect(await scene.state(uid)).toBe('running'); // it may be late
+    await patient.reconciler[Symbol.asyncDispose]();
+    await scene.replica({}, undefined, 'host-1').reconcile();
+    expect(await environmentByUid(scene.db.query, uid)).toMatchObject({
+      state: 'failed',
+      error: 'vm missing from its host',
+    });
+  });
+
   it('destroys a VM of ours that nothing owns after a grace, and never another cluster’s', async () => {
     const replica = scene.replica();
     const client = await replica.hosts.client('host-1');
