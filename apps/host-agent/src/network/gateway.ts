@@ -3,35 +3,24 @@
  * has ended. What slots and VMs it should have is kept here and given to each new one; until then nothing listens in the slots, so nothing gets through.
  */
 import { mkdir, rm } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
-import {
-  GATEWAY_PROTOCOL,
-  type GatewayConfig,
-  type GatewayReport,
-  type GatewayTotals,
-  type GatewayVm,
-} from '@fuse/host-protocol';
+import type { GatewayConfig, GatewayReport, GatewayTotals, GatewayVm } from '@fuse/host-protocol';
 import { type Logger, sleep } from '@fuse/runtime';
-import { runProgram, startChild } from '../vmm/children.ts';
-import { VmmProcess } from '../vmm/process.ts';
-import { CONTROL_SOCKET, GatewayClient } from './gateway-client.ts';
-import { gatewayCommand } from './gateway-command.ts';
+import { runProgram } from '../vmm/children.ts';
+import type { VmmProcess } from '../vmm/process.ts';
+import { GatewayClient } from './gateway-client.ts';
+import { boundGatewayLog, findGateway, findOrStartGateway, type GatewayProcessOptions } from './gateway-process.ts';
 import { namespacePathOf, PROGRAM_PATH } from './slot.ts';
 
 const LISTENERS_SOCKET = 'listeners.sock';
-const LOG_FILE = 'gateway.log';
-const READY_DEADLINE_MS = 10_000;
-const READY_POLL_MS = 10;
 const RESTART_DELAYS_MS = [0, 200, 1_000, 5_000] as const;
-const CONFIG_CHECK_MS = 60_000;
+const UPKEEP_MS = 30_000;
+/** This many calls in a row without an answer are the end of it. */
+const MAX_UNANSWERED = 3;
 
-export interface GatewayOptions {
-  directory: string;
-  programs: { gateway: string; jailer: string };
-  /** The network namespace that it connects from; undefined: the host's. */
-  egressNamespace: string | undefined;
-  uid: number;
+export interface GatewayOptions extends GatewayProcessOptions {
+  jailerPath: string;
   config: () => Promise<GatewayConfig>;
   log: Logger;
   /** It has ended, and with it what it had counted. */
@@ -46,7 +35,10 @@ export class Gateway {
   #process: VmmProcess | undefined;
   #bringingUp: Promise<void> | undefined;
   #config = '';
-  #configCheck: NodeJS.Timeout | undefined;
+  #upkeep: NodeJS.Timeout | undefined;
+  #unanswered = 0;
+  /** Policies of one VM are put one after the other, so that the last ones are those that stay. */
+  readonly #puts = new Map<string, Promise<void>>();
   /** Nothing is started, and an end is no loss, from here on. */
   #closed = false;
 
@@ -91,6 +83,8 @@ export class Gateway {
   /** Undefined when it had nothing of it. */
   async detach(id: string): Promise<GatewayTotals | undefined> {
     this.#vms.delete(id);
+    await this.#puts.get(id)?.catch(() => {});
+    this.#puts.delete(id);
     return this.#whileUp(() => this.#client.deleteVm(id));
   }
 
@@ -98,8 +92,17 @@ export class Gateway {
     return this.#whileUp(() => this.#client.report(id));
   }
 
+  /** Asked all the time, so it also finds out that a gateway is stuck. */
   async list(): Promise<GatewayTotals[]> {
-    return (await this.#whileUp(() => this.#client.list())) ?? [];
+    try {
+      const all = (await this.#whileUp(() => this.#client.list())) ?? [];
+      this.#unanswered = 0;
+      return all;
+    } catch (error) {
+      this.#unanswered += 1;
+      if (this.#unanswered % MAX_UNANSWERED === 0) await this.#process?.kill();
+      throw error;
+    }
   }
 
   /** Those who ask at the same time wait for one try. */
@@ -115,14 +118,14 @@ export class Gateway {
   /** It runs on. */
   async letGo(): Promise<void> {
     this.#closed = true;
-    clearInterval(this.#configCheck);
+    clearInterval(this.#upkeep);
     await this.#bringingUp?.catch(() => {});
   }
 
   /** Also one of an earlier host agent. */
   async end(): Promise<void> {
     await this.letGo();
-    const process = this.#process ?? (await this.#find());
+    const process = this.#process ?? (await findGateway(this.#options));
     this.#process = undefined;
     await process?.kill();
     await rm(this.#options.directory, { recursive: true, force: true });
@@ -131,10 +134,7 @@ export class Gateway {
   async #bringUp(): Promise<void> {
     const { directory, log } = this.#options;
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    const found = await this.#find();
-    const adopted = found !== undefined && (await this.#answers(READY_DEADLINE_MS / 5));
-    if (found !== undefined && !adopted) await found.kill();
-    const process = found !== undefined && adopted ? found : await this.#start();
+    const { process, adopted } = await findOrStartGateway(this.#options, this.#client);
     let ended = false;
     void process.exited.then(({ code, signal }) => {
       ended = true;
@@ -143,52 +143,33 @@ export class Gateway {
     await this.#provide(adopted);
     if (ended) throw new AppError('unavailable', 'the gateway ended at once');
     this.#process = process;
-    for (const id of this.#vms.keys()) await this.#put(id);
-    this.#configCheck ??= setInterval(() => void this.#refreshConfig(), CONFIG_CHECK_MS).unref();
-    log.info({ pid: process.pid, adopted, slots: this.#slots.size, vms: this.#vms.size }, 'gateway up');
-  }
-
-  #find(): Promise<VmmProcess | undefined> {
-    return VmmProcess.adopt(this.#options.directory, basename(this.#options.programs.gateway));
-  }
-
-  async #start(): Promise<VmmProcess> {
-    const { directory, programs } = this.#options;
-    for (const socket of [CONTROL_SOCKET, LISTENERS_SOCKET]) await rm(join(directory, socket), { force: true });
-    const log = { path: join(directory, LOG_FILE), flags: 'a' } as const;
-    const { pid } = await startChild({
-      ...gatewayCommand(programs.gateway, this.#options),
-      ...{ cwd: directory, env: {}, session: true },
-      stdio: ['ignore', log, log],
-    });
-    const process = await VmmProcess.follow({ directory, program: programs.gateway, pid });
-    if (await this.#answers(READY_DEADLINE_MS, process)) return process;
-    await process.kill();
-    throw new AppError('unavailable', 'the gateway did not start', { hint: `its log is ${join(directory, LOG_FILE)}` });
-  }
-
-  async #answers(deadlineMs: number, process?: VmmProcess): Promise<boolean> {
-    let ended = false;
-    void process?.exited.then(() => {
-      ended = true;
-    });
-    for (const from = performance.now(); performance.now() - from < deadlineMs && !ended; ) {
-      const health = await this.#client.health().catch(() => undefined);
-      if (health !== undefined) return health.protocol === GATEWAY_PROTOCOL;
-      await sleep(READY_POLL_MS);
-    }
-    return false;
+    for (const id of this.#vms.keys())
+      await this.#put(id).catch((error: unknown) =>
+        log.error({ err: error, vm_id: id }, 'VM not attached to the gateway'),
+      );
+    this.#upkeep ??= setInterval(() => void this.#keepUp(), UPKEEP_MS).unref();
+    log.info({ gateway_pid: process.pid, adopted, slots: this.#slots.size, vms: this.#vms.size }, 'gateway up');
   }
 
   async #provide(adopted: boolean): Promise<void> {
     const config = await this.#options.config();
     await this.#client.putConfig(config);
     this.#config = JSON.stringify(config);
-    if (!adopted) for (const slot of this.#slots) await this.#listen(slot);
+    if (!adopted)
+      for (const slot of this.#slots)
+        await this.#listen(slot).catch((error: unknown) =>
+          this.#options.log.error({ err: error, slot }, 'the gateway does not serve a slot'),
+        );
     for (const { id } of await this.#client.list()) if (!this.#vms.has(id)) await this.#client.deleteVm(id);
   }
 
-  async #put(id: string): Promise<void> {
+  #put(id: string): Promise<void> {
+    const put = (this.#puts.get(id) ?? Promise.resolve()).catch(() => {}).then(() => this.#putNow(id));
+    this.#puts.set(id, put);
+    return put;
+  }
+
+  async #putNow(id: string): Promise<void> {
     const vm = this.#vms.get(id);
     if (vm === undefined) return;
     try {
@@ -201,7 +182,7 @@ export class Gateway {
   }
 
   async #listen(slot: string): Promise<void> {
-    const { programs, directory } = this.#options;
+    const { jailerPath, directory } = this.#options;
     const args = [
       'listen',
       '--namespace',
@@ -211,11 +192,13 @@ export class Gateway {
       '--gateway',
       join(directory, LISTENERS_SOCKET),
     ];
-    await runProgram(programs.jailer, args, { path: PROGRAM_PATH });
+    await runProgram(jailerPath, args, { path: PROGRAM_PATH });
   }
 
-  async #refreshConfig(): Promise<void> {
+  /** The host's addresses and resolvers may be others after a while. */
+  async #keepUp(): Promise<void> {
     try {
+      await boundGatewayLog(this.#options.directory);
       const config = await this.#options.config();
       if (this.#process === undefined || JSON.stringify(config) === this.#config) return;
       await this.#client.putConfig(config);
@@ -241,7 +224,7 @@ export class Gateway {
   #lost(process: VmmProcess, how: string): void {
     if (this.#process === process) this.#process = undefined;
     if (this.#closed) return;
-    this.#options.log.error({ pid: process.pid, how }, 'the gateway has ended: it is started anew');
+    this.#options.log.error({ gateway_pid: process.pid, how }, 'the gateway has ended: it is started anew');
     this.#options.onLost();
     void this.#restart();
   }

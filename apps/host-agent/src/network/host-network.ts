@@ -58,7 +58,8 @@ export class HostNetwork implements AsyncDisposable {
     let network: HostNetwork | undefined;
     const gateway = new Gateway({
       directory: join(dataDirectory, 'gateway'),
-      programs: programs ?? { gateway: 'fuse-gateway', jailer: 'fuse-jailer' },
+      gatewayPath: programs?.gateway ?? 'fuse-gateway',
+      jailerPath: programs?.jailer ?? 'fuse-jailer',
       egressNamespace: config.egressNamespace,
       uid: gatewayUid,
       config: () => gatewayConfig(config),

@@ -94,6 +94,34 @@ print(udp(123), udp(443), ping())`;
     expect(dropped_packets).toMatchObject({ other_udp: 2, any_icmp: 1 });
   });
 
+  it('can be nobody else: what its card sends under another name is dropped and counted', async () => {
+    const mac = (await cardOf(vm)).split('\n')[0] ?? '';
+    const script = `
+import os, socket
+def send(family, to, source=None):
+    s = socket.socket(family, socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    if source: s.bind(source)
+    s.sendto(b'x', to)
+def ip(line): assert os.system('ip ' + line) == 0, line
+via = ('${world.web}', 53)
+ip('address add 192.0.0.3/29 dev eth0'); send(socket.AF_INET, via, ('192.0.0.3', 0)); ip('address delete 192.0.0.3/29 dev eth0')
+send(socket.AF_INET, ('255.255.255.255', 67), ('192.0.0.2', 68))
+send(socket.AF_INET, ('192.0.0.7', 53))
+open('/proc/sys/net/ipv6/conf/eth0/disable_ipv6', 'w').write('0'); ip('address add fe80::5/64 dev eth0 nodad')
+send(socket.AF_INET6, ('ff02::2', 53, 0, socket.if_nametoindex('eth0')))
+open('/proc/sys/net/ipv6/conf/eth0/disable_ipv6', 'w').write('1')
+ip('link set dev eth0 address 02:fc:00:00:00:99'); send(socket.AF_INET, via); ip('link set dev eth0 address ${mac}')`;
+    const { exec, stderr } = await host.run(vm, ['python3', '-c', script]);
+    expect(exec.exit?.exit_code, stderr.toString()).toBe(0);
+    await vi.waitFor(async () => {
+      const { dropped_packets = {} } = await report(vm);
+      for (const reason of ['spoofed_address', 'any_dhcp', 'to_nobody', 'any_ipv6', 'spoofed_mac'])
+        expect(dropped_packets[reason], reason).toBeGreaterThan(0);
+    }, 10_000);
+    expect(await get(vm, 'http://one.shop.org/')).toBe('one.shop.org');
+  });
+
   it('says what passed and what did not', async () => {
     const { policies, connections, allowed_count, refused_count, received_bytes } = await report(vm);
     expect(policies).toEqual(allow('one.shop.org').policies);

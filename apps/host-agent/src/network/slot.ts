@@ -38,11 +38,16 @@ export async function slotPrefix(dataDirectory: string): Promise<string> {
 
 /** Of every slot of this prefix that is there. */
 export async function slotNames(prefix: string): Promise<string[]> {
-  const names = await readdir(NAMESPACES).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return [];
+  return (await namespaces()).filter((name) => name.startsWith(prefix) && /^\d+$/.test(name.slice(prefix.length)));
+}
+
+async function namespaces(): Promise<string[]> {
+  try {
+    return await readdir(NAMESPACES);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
     throw error;
-  });
-  return names.filter((name) => name.startsWith(prefix) && /^\d+$/.test(name.slice(prefix.length)));
+  }
 }
 
 /** Everything but the listeners. Its guest's hardware address is its own: a VM gets both. On failure nothing is left. */
@@ -71,7 +76,7 @@ export async function removeSlot(name: string): Promise<void> {
   try {
     await run(['netns', 'delete', name]);
   } catch (error) {
-    if ((await readdir(NAMESPACES)).includes(name)) throw error;
+    if ((await namespaces()).includes(name)) throw error;
   }
 }
 
