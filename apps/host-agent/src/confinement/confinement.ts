@@ -6,7 +6,7 @@
  * after the one that started it. What nobody will find any more is swept.
  */
 import { lchownSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
@@ -14,7 +14,7 @@ import { z } from 'zod';
 import { tryLock } from '../templates/process-lock.ts';
 import { hostBootId } from '../vmm/process.ts';
 import { Cgroup, prepareParents, removeEmptyGroups } from './cgroup.ts';
-import { type Hierarchy, hostHierarchies, missingControllers } from './hierarchies.ts';
+import { type Hierarchy, hostHierarchies, missingControllers, ownProcsPaths } from './hierarchies.ts';
 import type { Limits } from './limits.ts';
 import { DEFAULT_UID_BASE, UidSlots } from './uid-slots.ts';
 
@@ -22,6 +22,7 @@ const UIDS_DIRECTORY = '/run/fuse/vmm-uids';
 const CELL_FILE = 'cell.json';
 /** A VMM is in its group well before. */
 const START_MS = 60_000;
+const EXPECTED_FOR_MS = 5;
 
 export const confinementModes = ['auto', 'required', 'off'] as const;
 export type ConfinementMode = (typeof confinementModes)[number];
@@ -59,12 +60,15 @@ export class Confinement {
   readonly #bootId: string;
   readonly #log: Logger;
   readonly #cells = new Map<string, OpenCell>();
+  readonly #ownProcs: readonly string[];
+  #expectedAtMs = Number.NEGATIVE_INFINITY;
 
   private constructor(slots: UidSlots, hierarchies: readonly Hierarchy[], bootId: string, log: Logger) {
     this.#slots = slots;
     this.#hierarchies = hierarchies;
     this.#bootId = bootId;
     this.#log = log;
+    this.#ownProcs = ownProcsPaths(hierarchies);
   }
 
   /** Undefined where VMMs are not confined: it is off, or cannot be here and need not be. */
@@ -93,6 +97,19 @@ export class Confinement {
       );
       return undefined;
     }
+  }
+
+  /**
+   * A VMM will be started in some milliseconds. The first process that changes its control group after a pause waits for all processors to notice (a grace period of RCU, 5 to 20 ms); those
+   * that follow do not. So something changes to the group that it is in already, while the VM's disk is made.
+   */
+  expectStart(): void {
+    const [procsPath] = this.#ownProcs;
+    if (procsPath === undefined || performance.now() - this.#expectedAtMs < EXPECTED_FOR_MS) return;
+    this.#expectedAtMs = performance.now();
+    writeFile(procsPath, '0').catch((error: unknown) =>
+      this.#log.debug({ err: error }, 'control groups not warmed up'),
+    );
   }
 
   take(directory: string, limits: Limits): Cell {

@@ -42,6 +42,21 @@ export function findHierarchies(mounts: string, offered: (mountPath: string) => 
   return found;
 }
 
+/** Of the groups that this process is in. */
+export function ownProcsPaths(hierarchies: readonly Hierarchy[]): string[] {
+  const lines = readFileSync('/proc/self/cgroup', 'utf8').trim().split('\n');
+  const own = lines.map((line) => line.split(':')); // number, controllers ('' is version 2), path
+  return hierarchies.flatMap(({ version, mountPath, controllers }) => {
+    const isOf = (names: string) =>
+      version === 2 ? names === '' : controllers.every((each) => names.split(',').includes(each));
+    const path = own
+      .find(([, names = '']) => isOf(names))
+      ?.slice(2)
+      .join(':');
+    return path === undefined ? [] : [join(mountPath, path, 'cgroup.procs')];
+  });
+}
+
 export function missingControllers(hierarchies: readonly Hierarchy[]): string[] {
   return neededControllers.filter((needed) => !hierarchies.some(({ controllers }) => controllers.includes(needed)));
 }

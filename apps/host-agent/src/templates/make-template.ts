@@ -2,7 +2,7 @@
  * Makes a template: cold boot on a memory file that is shared, the image's warm commands, flush, channel closed, pause, snapshot. The guest has
  * no identity yet: every VM restored from it gets its own.
  */
-import { mkdir, open, rm } from 'node:fs/promises';
+import { chmod, mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import type { Shape } from '@fuse/host-protocol';
@@ -80,6 +80,7 @@ export async function makeTemplate(order: TemplateOrder, directory: string, sign
   }
   await rm(vmDirectory, { recursive: true });
   await rm(consolePath, { force: true });
+  for (const part of [MEMORY_PART, DEVICE_PART, DISK_PART]) await chmod(join(directory, part), 0o444);
   await flushFile(diskPath);
   const description: TemplateDescription = {
     format: TEMPLATE_FORMAT,

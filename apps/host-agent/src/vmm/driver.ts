@@ -101,6 +101,8 @@ export interface VmmDriver {
   readonly accelerator: 'kvm' | 'tcg';
   /** Whatever must be equal for a snapshot to be restorable: program, version, machine type, CPU model, accelerator. Part of every template key. */
   fingerprint(): Promise<string>;
+  /** A start will follow in some milliseconds, or will not: what makes it quicker may begin. */
+  expectStart?(): void;
   /** Resolves with the guest running its kernel, not yet answering. On failure nothing of it is left. */
   boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm>;
   /** Resolves with the VM running from the snapshot's instant. On failure nothing of it is left. */

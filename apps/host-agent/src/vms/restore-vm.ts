@@ -30,6 +30,7 @@ export async function restoreVm(core: VmCore, request: RestoreVm): Promise<void>
       phases,
       core.stopping.signal,
     );
+    core.host.driver.expectStart?.();
     await core.unbury();
     // True, should this process end before it is done.
     const error = `its restore to snapshot ${request.snapshot_id} was cut off`;

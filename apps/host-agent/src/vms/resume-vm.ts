@@ -20,6 +20,7 @@ export async function resumeVm(core: VmCore): Promise<void> {
   core.become('resuming');
   let name: string | undefined;
   let started: StartedMachine | undefined;
+  core.host.driver.expectStart?.();
   try {
     await requireFreeDisk(core.host.vmsDirectory, core.host.storageReserveBytes);
     name = await makeNextMachine(core.directory, saved);

@@ -20,6 +20,7 @@ export async function startVm(core: VmCore): Promise<void> {
   let started: StartedMachine | undefined;
   try {
     const { order, machine } = core.record;
+    core.host.driver.expectStart?.();
     await mkdir(core.directory, { mode: 0o700 });
     await saveVmRecord(core.directory, core.record);
     const directory = join(core.directory, machine);
