@@ -12,38 +12,34 @@ import (
 )
 
 const (
-	// On a port of TLS or HTTP the client speaks first, within this.
+	// On a port of TLS or HTTP the client speaks first. Browsers connect ahead of need; what is not needed is closed after this.
+	preconnectLimit = time.Minute
+	// Who has begun says within this what it wants.
 	firstBytesLimit = 15 * time.Second
 	// Elsewhere the server may be waited for: who is silent for this long gets it connected, and is looked at when it speaks.
 	silenceLimit = 200 * time.Millisecond
 )
 
-var errNothingSaid = errors.New("the guest left without a word")
-
 // carry looks at what the guest says first, connects, and passes on until the end.
 func (c *connection) carry() *refusal {
 	inspected := c.inspected()
 	web := c.target.port == 80 || c.target.port == 443
-	mustSpeak := web && c.target.name != "" && c.policies().Restrictive()
+	mustSpeak := web && restricts(c.policies(), c.target)
 	wait := silenceLimit
 	if mustSpeak {
-		wait = firstBytesLimit
+		wait = preconnectLimit
 	}
 	kind, err := c.peek(wait)
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && len(c.pending) == 0 && !mustSpeak:
+	case err != nil && len(c.pending) == 0 && mustSpeak:
+		return nil // nothing was asked of the other side
+	case errors.Is(err, os.ErrDeadlineExceeded) && len(c.pending) == 0:
 		return c.carrySilent(inspected)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse(policy.UnknownProtocol, "the client did not say enough in time")
-	case err != nil && len(c.pending) == 0 && mustSpeak:
-		return nil // a probe of the port: nothing was asked of the other side
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil
 	}
-	return c.carryKind(kind, inspected, mustSpeak)
-}
-
-func (c *connection) carryKind(kind sniff.Kind, inspected, mustSpeak bool) *refusal {
 	switch kind {
 	case sniff.TLS:
 		return c.carryTLS(inspected)
@@ -52,18 +48,18 @@ func (c *connection) carryKind(kind sniff.Kind, inspected, mustSpeak bool) *refu
 		if inspected {
 			return c.carryHTTP(nil)
 		}
-		return c.carryAsIs(false)
+		return c.carryAsIs(look{})
 	case sniff.HTTP2:
 		c.speaks(journal.HTTP)
 		if inspected {
 			return refuse(policy.UnknownProtocol, "HTTP/2 in clear")
 		}
-		return c.carryAsIs(false)
+		return c.carryAsIs(look{})
 	default:
 		if mustSpeak {
 			return refuse(policy.UnknownProtocol, "neither TLS nor HTTP")
 		}
-		return c.carryAsIs(c.target.port != 80 && c.target.port != 443 || c.target.name == "")
+		return c.carryAsIs(look{taken: true, conforms: !web})
 	}
 }
 
@@ -88,18 +84,19 @@ func (c *connection) peek(wait time.Duration) (sniff.Kind, error) {
 }
 
 // carryAsIs passes everything on.
-func (c *connection) carryAsIs(conforms bool) *refusal {
+func (c *connection) carryAsIs(l look) *refusal {
 	upstream, r := c.connect()
 	if r != nil {
 		return r
 	}
-	c.setConforms(conforms, "")
+	c.passes(l)
 	return c.relay(upstream)
 }
 
-func (c *connection) setConforms(conforms bool, seen string) {
+// passes notes what was seen, and that the connection got through.
+func (c *connection) passes(l look) {
 	c.mutex.Lock()
-	c.conforms, c.seen = conforms, seen
+	c.look = l
 	c.mutex.Unlock()
 	c.allow()
 	// A policy that came after the look at what is spoken, and before this, has not seen it.

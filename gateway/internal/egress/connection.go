@@ -41,12 +41,21 @@ type connection struct {
 	mutex    sync.Mutex
 	target   target
 	real     netip.Addr
-	seen     string // the name that TLS gave
-	conforms bool   // what is spoken would pass under a policy that looks at it
+	look     look
 	upstream []*net.TCPConn
 	entry    *journal.Entry
 	cutBy    string
 	protocol journal.Protocol
+}
+
+// look is what is known of what a connection speaks.
+type look struct {
+	// taken: nothing gives a name that was not looked at, so a policy that denies names can let it be.
+	taken bool
+	// conforms: it would pass under an allow-list too.
+	conforms bool
+	// The name that TLS gave.
+	name string
 }
 
 // refusal is why a connection does not get through.
@@ -125,8 +134,11 @@ func (c *connection) policies() policy.Set { return *c.vm.policies.Load() }
 func (c *connection) inspected() bool { return inspects(c.policies(), c.target) }
 
 func inspects(policies policy.Set, t target) bool {
-	return t.name != "" && policies.Restrictive() || policies.DeniesNames()
+	return restricts(policies, t) || policies.DeniesNames()
 }
+
+// restricts: what is spoken must name what was looked up.
+func restricts(policies policy.Set, t target) bool { return t.name != "" && policies.Restrictive() }
 
 // checkName judges a name that TLS or HTTP gives; "" is none.
 func (c *connection) checkName(given string) *refusal {
@@ -135,7 +147,7 @@ func (c *connection) checkName(given string) *refusal {
 	if name != "" && policies.DeniesName(name, c.target.port) {
 		return refuse(policy.Denied, "asks for %.128s", name)
 	}
-	if c.target.name == "" || !policies.Restrictive() {
+	if !restricts(policies, c.target) {
 		return nil
 	}
 	switch {
@@ -151,7 +163,7 @@ func (c *connection) checkName(given string) *refusal {
 // recheck applies a policy that changed.
 func (c *connection) recheck(policies policy.Set) {
 	c.mutex.Lock()
-	t, realAddress, seen, conforms, carried := c.target, c.real, c.seen, c.conforms, c.entry != nil
+	t, realAddress, look, carried := c.target, c.real, c.look, c.entry != nil
 	c.mutex.Unlock()
 	if t.port == 0 {
 		return // not identified yet
@@ -165,9 +177,9 @@ func (c *connection) recheck(policies policy.Set) {
 	switch {
 	case reason != policy.Allowed:
 	case realAddress.IsValid() && policies.DeniesAddress(realAddress, t.port),
-		seen != "" && policies.DeniesName(seen, t.port):
+		look.name != "" && policies.DeniesName(look.name, t.port):
 		reason = policy.Denied
-	case carried && !conforms && inspects(policies, t):
+	case carried && (restricts(policies, t) && !look.conforms || policies.DeniesNames() && !look.taken):
 		reason = policy.NotAllowed
 	default:
 		return

@@ -35,8 +35,6 @@ func (c *connection) carryHTTP(opened *net.TCPConn) *refusal {
 		MaxResponseHeaderBytes: maxResponseHeader,
 		IdleConnTimeout:        betweenRequests,
 		ExpectContinueTimeout:  2 * time.Second,
-		WriteBufferSize:        16 << 10,
-		ReadBufferSize:         16 << 10,
 	}
 	defer transport.CloseIdleConnections()
 	silent := log.New(io.Discard, "", 0)
@@ -142,7 +140,7 @@ func (p *httpProxy) dial(context.Context, string, string) (net.Conn, error) {
 		if upstream, r = c.connect(); r != nil {
 			return nil, r
 		}
-		c.setConforms(true, "")
+		c.passes(look{taken: true, conforms: true})
 	}
 	return &countedConn{TCPConn: upstream, connection: c}, nil
 }
@@ -256,16 +254,20 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { return nil }
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 
-// copyBuffers are those of relay.
+// copyBuffers are smaller than those of relay: an answer that is slow to come holds one.
 type copyBuffers struct{}
 
+const copyBytes = 16 << 10
+
+var copies = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
 func (copyBuffers) Get() []byte {
-	buffer, _ := buffers.Get().(*[bufferBytes]byte)
+	buffer, _ := copies.Get().(*[copyBytes]byte)
 	return buffer[:]
 }
 
 func (copyBuffers) Put(b []byte) {
-	if cap(b) >= bufferBytes {
-		buffers.Put((*[bufferBytes]byte)(b[:bufferBytes]))
+	if len(b) == copyBytes {
+		copies.Put((*[copyBytes]byte)(b))
 	}
 }

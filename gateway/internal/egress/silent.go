@@ -16,13 +16,13 @@ import (
 // that is looked at first, however late it comes.
 func (c *connection) carrySilent(inspected bool) *refusal {
 	if !inspected {
-		return c.carryAsIs(false)
+		return c.carryAsIs(look{})
 	}
 	upstream, r := c.connect()
 	if r != nil {
 		return r
 	}
-	c.setConforms(true, "")
+	c.passes(look{taken: true, conforms: true})
 	spoke := c.awaitServer(upstream)
 	kind, err := c.peek(idleLimit)
 	if spoke() {
@@ -94,7 +94,7 @@ func (c *connection) lateTLS(upstream *net.TCPConn) *refusal {
 	if r := c.checkHello(hello); r != nil {
 		return r
 	}
-	c.setConforms(true, hello.ServerName)
+	c.passes(c.lookAt(hello))
 	if r := c.handshake(upstream, raw); r != nil {
 		return r
 	}

@@ -24,7 +24,7 @@ func (c *connection) carryTLS(inspected bool) *refusal {
 			return refuse(policy.UnknownProtocol, "no ClientHello: %.100s", err.Error())
 		}
 		c.pending = append(raw, c.pending...)
-		return c.carryAsIs(false)
+		return c.carryAsIs(look{})
 	}
 	r := c.checkHello(hello)
 	if r != nil {
@@ -34,7 +34,7 @@ func (c *connection) carryTLS(inspected bool) *refusal {
 	if r != nil {
 		return r
 	}
-	c.setConforms(inspected || c.target.name == "" || hello.ServerName == c.target.name && !hello.Encrypted, hello.ServerName)
+	c.passes(c.lookAt(hello))
 	if !inspected {
 		c.pending = append(raw, c.pending...)
 		return c.relay(upstream)
@@ -48,10 +48,15 @@ func (c *connection) carryTLS(inspected bool) *refusal {
 // checkHello: with Encrypted ClientHello a server reads another name than the one in clear, so under an allow-list it does not get through. What
 // some clients send to look as if they used it cannot be told from it.
 func (c *connection) checkHello(hello sniff.Hello) *refusal {
-	if hello.Encrypted && c.target.name != "" && c.policies().Restrictive() {
+	if hello.Encrypted && restricts(c.policies(), c.target) {
 		return refuse(policy.NoName, "Encrypted ClientHello may hide another name: switch it off in the client")
 	}
 	return c.checkName(hello.ServerName)
+}
+
+func (c *connection) lookAt(hello sniff.Hello) look {
+	name, _ := policy.Name(hello.ServerName)
+	return look{taken: true, conforms: name == c.target.name && !hello.Encrypted, name: name}
 }
 
 // handshake passes on the first flight of each side. Where the server asks for a second ClientHello, that must name the same host; the

@@ -36,6 +36,24 @@ func (s Set) Name(name string, port uint16) Reason {
 
 // Lookup decides whether a name has an address: it has if any port of it may be reached.
 func (s Set) Lookup(name string) Reason {
+	for _, port := range []uint16{443, 80} {
+		if s.Name(name, port) == Allowed {
+			return Allowed
+		}
+	}
+	return s.lookupAnyPort(name)
+}
+
+func (s Set) lookupAnyPort(name string) Reason {
+	denied := s.anyDeny(func(r Rule) bool { return r.matchesName(name) })
+	for _, p := range s {
+		if p.Egress == None || p.Egress == Allowlist && !anyRule(p.Allow, func(r Rule) bool { return r.matchesName(name) }) {
+			if denied {
+				return Denied
+			}
+			return NotAllowed
+		}
+	}
 	var refused portSet
 	for _, p := range s {
 		if p.Egress == Internet {
@@ -56,7 +74,7 @@ func (s Set) Lookup(name string) Reason {
 	switch {
 	case open && refused.leavesSome():
 		return Allowed
-	case s.anyDeny(func(r Rule) bool { return r.matchesName(name) }):
+	case denied:
 		return Denied
 	default:
 		return NotAllowed
