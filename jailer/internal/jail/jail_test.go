@@ -212,7 +212,7 @@ func TestWhatAProgramFindsInItsJail(t *testing.T) {
 		"socket unix": "ok", "socket inet": "EAFNOSUPPORT", "socket inet6": "EAFNOSUPPORT", "socket netlink": "EAFNOSUPPORT", "socket packet": "EAFNOSUPPORT", "socket vsock": "EAFNOSUPPORT",
 		"mount": "EPERM", "unshare user": "EPERM", "clone user": "EPERM", "clone3": "ENOSYS", "ptrace": "EPERM", "process_vm_readv": "EPERM", "bpf": "EPERM",
 		"perf_event_open": "EPERM", "userfaultfd": "EPERM", "io_uring_setup": "EPERM", "keyctl": "EPERM", "setuid": "EPERM", "chroot": "EPERM", "mknod": "EPERM",
-		"openat2": "ENOSYS", "push into a terminal": "EPERM",
+		"openat2": "ENOSYS", "push into a terminal": "EPERM", "rename a card": "EPERM", "keep a tap": "EPERM", "another control": "ENOTTY",
 		"read the host's": "ENOENT", "read proc": "ENOENT", "read another user's": "EACCES", "read a bind": "ok", "read and write a bind": "EROFS",
 		"write to a bind": "EROFS", "write to the root": "EROFS", "write to a writable one": "ok", "execute there": "EACCES", "read a device there": "EACCES",
 		"read a device": "ok", "large file": "EFBIG",

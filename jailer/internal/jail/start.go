@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,11 @@ import (
 // EnterCommand is this program's argument for the second stage, followed by the socket's descriptor.
 const EnterCommand = "enter"
 
-const maxMessageBytes = 128 << 10
+const (
+	maxMessageBytes = 128 << 10
+	// Of what takes milliseconds, when it does not hang.
+	enterWithin = 30 * time.Second
+)
 
 // What Enter says.
 const (
@@ -127,6 +132,9 @@ func cloneSelf(start protocol.Start, files []*os.File, socket int) (*os.Process,
 func (j *Jailed) instruct(socket *os.File, message []byte, readOnlyOpens []string) error {
 	connection, err := socket.SyscallConn()
 	if err != nil {
+		return err
+	}
+	if err := socket.SetDeadline(time.Now().Add(enterWithin)); err != nil {
 		return err
 	}
 	if err := send(connection, message); err != nil {

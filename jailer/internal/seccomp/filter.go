@@ -71,15 +71,14 @@ func (f *Filter) ifBits(call, index, mask uint32, action uint32) {
 	f.on(call, loadArgument(index), instruction(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, mask, 0, 1), verdict(action), verdict(unix.SECCOMP_RET_ALLOW))
 }
 
-// ifMasked acts on a call when `argument & mask` is this value.
-func (f *Filter) ifMasked(call, index, mask, value uint32, action uint32) {
-	f.on(call,
-		loadArgument(index),
-		instruction(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, mask, 0, 0),
-		instruction(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, value, 0, 1),
-		verdict(action),
-		verdict(unix.SECCOMP_RET_ALLOW),
-	)
+// ifOneOf acts on a call when an argument is one of these values.
+func (f *Filter) ifOneOf(call, index uint32, values []uint32, action uint32) {
+	then := []unix.SockFilter{loadArgument(index)}
+	for position, value := range values {
+		toAction := uint8(len(values) - position) // over the other comparisons and the verdict that allows
+		then = append(then, instruction(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, value, toAction, 0))
+	}
+	f.on(call, append(then, verdict(unix.SECCOMP_RET_ALLOW), verdict(action))...)
 }
 
 // Install puts the calling thread, whose privileges are gone already, behind the filter. It answers the filter's listener, or -1.

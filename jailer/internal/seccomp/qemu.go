@@ -29,6 +29,13 @@ var refused = []uint32{
 // Calls whose arguments lie in memory, where a filter does not see them: the C library and QEMU then take the older ones.
 var unseen = []uint32{unix.SYS_CLONE3, unix.SYS_OPENAT2}
 
+// What can be done to a terminal, or by whoever has a tap's descriptor to the tap itself: QEMU sets offloads and header sizes of it, no more.
+var refusedControls = []uint32{
+	unix.TIOCSTI, unix.TIOCLINUX,
+	unix.TUNSETIFF, unix.TUNSETPERSIST, unix.TUNSETOWNER, unix.TUNSETGROUP, unix.TUNSETLINK, unix.TUNSETQUEUE, unix.TUNSETSTEERINGEBPF, unix.TUNSETFILTEREBPF,
+	unix.TUNATTACHFILTER, unix.SIOCSIFHWADDR,
+}
+
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // Qemu is the filter of a QEMU that starts with `-sandbox on`, which adds that it starts nothing. With `notify` a listener is asked about each
@@ -45,11 +52,11 @@ func Qemu(notify bool) *Filter {
 	f.unlessArgument(unix.SYS_SOCKET, 0, unix.AF_UNIX, errno(unix.EAFNOSUPPORT))
 	f.unlessArgument(unix.SYS_SOCKETPAIR, 0, unix.AF_UNIX, errno(unix.EAFNOSUPPORT))
 	f.ifBits(unix.SYS_CLONE, 0, newNamespaces, errno(unix.EPERM))
-	f.ifMasked(unix.SYS_IOCTL, 1, ^uint32(0), unix.TIOCSTI, errno(unix.EPERM))
+	f.ifOneOf(unix.SYS_IOCTL, 1, refusedControls, errno(unix.EPERM))
 	if notify {
 		f.notifies = true
-		f.ifMasked(unix.SYS_OPEN, 1, ^uint32(0), unix.O_RDWR, unix.SECCOMP_RET_USER_NOTIF)
-		f.ifMasked(unix.SYS_OPENAT, 2, ^uint32(0), unix.O_RDWR, unix.SECCOMP_RET_USER_NOTIF)
+		f.ifOneOf(unix.SYS_OPEN, 1, []uint32{unix.O_RDWR}, unix.SECCOMP_RET_USER_NOTIF)
+		f.ifOneOf(unix.SYS_OPENAT, 2, []uint32{unix.O_RDWR}, unix.SECCOMP_RET_USER_NOTIF)
 	}
 	return f
 }
