@@ -146,6 +146,8 @@ export class GuestChannel implements AsyncDisposable {
     session.on('error', (error) => this.#log.debug({ err: error, pid: this.#vmm.pid }, 'guest channel failed'));
     const closed = new Promise<void>((resolve) => session.once('close', resolve));
     session.once('connect', () => {
+      if (session.destroyed) return; // it was lost before it was told so
+      if (this.#end !== undefined) return session.destroy(this.#end);
       session.setLocalWindowSize(SESSION_WINDOW_BYTES);
       this.#session = session;
       for (const waiter of this.#waiters) waiter.resolve(session);
