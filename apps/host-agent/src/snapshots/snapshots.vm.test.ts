@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -264,8 +265,10 @@ describe('deleting a snapshot', () => {
       expect(await print(vm.id, 'echo runs on')).toBe('runs on\n');
     }
     const { id } = await host.snapshot(vm.id);
-    const starts = Array.from({ length: 4 }, () => host.fork(id));
-    await sleep(50);
+    const ids = Array.from({ length: 4 }, (_, number) => `held-${number}`);
+    const starts = ids.map((fork) => host.fork(id, {}, fork));
+    const begun = (fork: string) => existsSync(join(host.vmsDirectory, fork, 'machine-1', 'writable.img'));
+    await vi.waitFor(() => expect(ids.every(begun)).toBe(true), 20_000);
     const [deleted] = await Promise.all([host.deleteSnapshot(id), ...starts]);
     expect(deleted).toMatchObject({ deleted: true });
     for (const start of starts) expect(await print((await start).id, 'echo runs')).toBe('runs\n');
