@@ -1,10 +1,13 @@
 /** The driver of this host's VMs, by configuration and by what boots here. */
 import { AppError } from '@fuse/contract';
 import { Confinement, DEFAULT_CONFINEMENT } from '../confinement/confinement.ts';
+import { AdoptingDriver } from './adopting-driver.ts';
 import type { VmmDriver } from './driver.ts';
+import { adoptFirecracker, isFirecrackers } from './firecracker/adopt.ts';
 import { FirecrackerDriver } from './firecracker/firecracker-driver.ts';
 import { firecrackerBoots } from './firecracker/kvm-probe.ts';
 import { findFirecracker } from './firecracker/programs.ts';
+import { hasVmm } from './process.ts';
 import { openQemuDriver, type QemuDriverOptions } from './qemu/qemu-driver.ts';
 import type { VmmConfig } from './vmm-config.ts';
 
@@ -18,16 +21,16 @@ export async function openDriver(options: DriverOptions): Promise<VmmDriver> {
   const { vmm, log } = options;
   switch (vmm.choice) {
     case 'qemu':
-      return openQemuDriver(options);
+      return openQemu(options);
     case 'firecracker':
-      return openFirecrackerDriver(options);
+      return openFirecracker(options);
     case 'auto':
       try {
-        return await openFirecrackerDriver(options);
+        return await openFirecracker(options);
       } catch (error) {
         if (!(error instanceof AppError)) throw error;
         log.info({ reason: error.message }, 'VMs run in QEMU: Firecracker does not run here');
-        return openQemuDriver(options);
+        return openQemu(options);
       }
   }
 }
@@ -49,4 +52,27 @@ export async function openFirecrackerDriver(options: DriverOptions): Promise<Vmm
     });
   const rates = { disk: options.diskRate, network: { bytesPerSecond: options.networkBytesPerSecond } };
   return new FirecrackerDriver({ ...means, rates });
+}
+
+async function openFirecracker(options: DriverOptions): Promise<VmmDriver> {
+  let qemu: Promise<VmmDriver> | undefined;
+  return new AdoptingDriver(await openFirecrackerDriver(options), {
+    isIn: async (directory) => !(await isFirecrackers(directory)) && (await hasVmm(directory)),
+    adopt: async (directory) => {
+      qemu ??= openQemuDriver(options);
+      return (await qemu).adopt(directory);
+    },
+  });
+}
+
+async function openQemu(options: DriverOptions): Promise<VmmDriver> {
+  const { log } = options;
+  return new AdoptingDriver(await openQemuDriver(options), {
+    isIn: isFirecrackers,
+    adopt: async (directory) => {
+      const confinement = await Confinement.open(options.confinement ?? DEFAULT_CONFINEMENT, log);
+      // Without confinement none was started, by this user.
+      return confinement && adoptFirecracker({ confinement, log }, directory);
+    },
+  });
 }

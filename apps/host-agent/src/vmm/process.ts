@@ -209,6 +209,9 @@ async function writeIdentity(directory: string, identity: ProcessIdentity): Prom
   await rename(`${path}.new`, path);
 }
 
+/** Whether a VMM was ever started in this directory. */
+export const hasVmm = async (directory: string): Promise<boolean> => (await readIdentity(directory)) !== undefined;
+
 async function readIdentity(directory: string): Promise<ProcessIdentity | undefined> {
   try {
     return ProcessIdentity.parse(JSON.parse(await readFile(join(directory, IDENTITY_FILE), 'utf8')));

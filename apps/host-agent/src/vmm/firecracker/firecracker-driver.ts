@@ -9,12 +9,11 @@ import type { Confinement } from '../../confinement/confinement.ts';
 import { isAtLeast } from '../../doctor/version.ts';
 import type { BootSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
 import { hostCpu } from '../host-cpu.ts';
-import { VmmProcess } from '../process.ts';
-import { Chroot, inside, linkHere } from './chroot.ts';
-import { FirecrackerVmm, MEMORY_FILE } from './firecracker-vmm.ts';
+import { adoptFirecracker } from './adopt.ts';
+import { inside, linkHere } from './chroot.ts';
+import { type FirecrackerVmm, MEMORY_FILE } from './firecracker-vmm.ts';
 import { bootCalls, configurationFingerprint, loadCalls, type Rates, rateCalls } from './machine-configuration.ts';
 import type { FirecrackerPrograms } from './programs.ts';
-import { readRecord } from './record.ts';
 import { type StartMeans, type StartOrder, startFirecracker } from './start.ts';
 
 const MIB = 1_048_576;
@@ -51,6 +50,10 @@ export class FirecrackerDriver implements VmmDriver {
     for (const part of [version, snapshotVersion, configurationFingerprint(), await hostCpu()])
       hash.update(`${part}\n`);
     return `firecracker-kvm-${hash.digest('hex').slice(0, 16)}`;
+  }
+
+  expectStart(): void {
+    this.#means.confinement.expectStart();
   }
 
   async boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm> {
@@ -106,16 +109,8 @@ export class FirecrackerDriver implements VmmDriver {
     );
   }
 
-  async adopt(directory: string): Promise<Vmm | undefined> {
-    const record = await readRecord(directory);
-    if (record === undefined) return undefined;
-    const { confinement, log } = this.#means;
-    const chroot = new Chroot(directory, record.programName);
-    const cell = confinement.find(directory);
-    const process = await VmmProcess.adopt(directory, record.programName, (pid) => chroot.isRootOf(pid));
-    if (process !== undefined) return new FirecrackerVmm({ directory, process, cell, chroot, record, log });
-    if (!this.#starting.has(directory)) await cell?.end();
-    return undefined;
+  adopt(directory: string): Promise<Vmm | undefined> {
+    return adoptFirecracker(this.#means, directory, this.#starting.has(directory));
   }
 
   async #start(
