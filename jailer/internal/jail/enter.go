@@ -44,6 +44,7 @@ func enter(socket int) error {
 	}{
 		{"enter its cgroups", func() error { return enterCgroups(jail.CgroupProcs) }},
 		{"enter its network", func() error { return enterNetwork(jail.NetworkNamespacePath) }},
+		{"be as expendable as others", forgetImportance},
 		{"name its machine", func() error { return unix.Sethostname([]byte("vm")) }},
 		{"make its root", func() error { return enterRoot(jail.Root, jail.Binds) }},
 		{"go to its directory", func() error { return pathError("chdir", start.Cwd, unix.Chdir(start.Cwd)) }},
@@ -88,6 +89,16 @@ func enterCgroups(paths []string) error {
 		}
 	}
 	return nil
+}
+
+// The host agent may be one that the kernel spares when memory runs out; what it starts inherits that.
+func forgetImportance() error {
+	const path = "/proc/self/oom_score_adj"
+	text, err := os.ReadFile(path)
+	if err != nil || text[0] != '-' {
+		return err
+	}
+	return os.WriteFile(path, []byte("0"), 0)
 }
 
 func enterNetwork(path string) error {

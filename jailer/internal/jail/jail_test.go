@@ -224,8 +224,13 @@ func TestWhatAProgramFindsInItsJail(t *testing.T) {
 
 func TestWhatTheHostSeesOfAJail(t *testing.T) {
 	p := newPrison(t)
+	// Not every root may.
+	if os.WriteFile("/proc/self/oom_score_adj", []byte("-100"), 0) == nil {
+		defer func() { _ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0) }()
+	}
 	prisoner := p.run(t)
 	prisoner.found(t)
+	equal(t, "importance", prisoner.proc(t, "oom_score_adj"), "0\n")
 	status := prisoner.proc(t, "status")
 	for _, want := range []string{
 		"Uid:\t869999\t869999\t869999\t869999", "Gid:\t869999\t869999\t869999\t869999", "Groups:\t \n", "NoNewPrivs:\t1", "Seccomp:\t2", "Seccomp_filters:\t1",
