@@ -241,6 +241,8 @@ export const RunEvent = z.discriminatedUnion('event', [
   z.object({ event: z.literal('stderr'), run_id: z.string(), data_base64: z.string() }),
   /** Output beyond the host's log bound was dropped from here on; counts are in the result. */
   z.object({ event: z.literal('truncated'), run_id: z.string() }),
+  /** The id that the stream was to go on after is not one of this run's: everything comes again, from the beginning. */
+  z.object({ event: z.literal('reset'), run_id: z.string() }),
 ]);
 export type RunEvent = z.infer<typeof RunEvent>;
 

@@ -7,7 +7,9 @@ type WithoutId =
   | { event: 'stdout'; runId: string; data: Uint8Array }
   | { event: 'stderr'; runId: string; data: Uint8Array }
   /** The command wrote more than is kept; what follows on either stream is missing. */
-  | { event: 'truncated'; runId: string };
+  | { event: 'truncated'; runId: string }
+  /** The server does not know the id after which the stream was to go on: everything comes again, from the beginning. */
+  | { event: 'reset'; runId: string };
 
 /** The id is opaque; `events(runId, {lastEventId})` goes on after it. */
 export type RunStreamEvent = WithoutId & { readonly id: string };
@@ -29,7 +31,8 @@ export function decodeRunEvent(data: string): WithoutId {
     case 'stderr':
       return { event: event.event, runId, data: bytesFromBase64(event.data_base64) };
     case 'truncated':
-      return { event: 'truncated', runId };
+    case 'reset':
+      return { event: event.event, runId };
   }
 }
 

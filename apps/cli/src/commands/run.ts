@@ -109,6 +109,7 @@ async function run(context: RunContext, target: RunTarget): Promise<number> {
       },
       onEvent: (event) => {
         if (event.event === 'truncated') say('the output is too long to be kept: what follows is missing');
+        if (event.event === 'reset') say('the stream of output was lost: it comes again from its beginning');
       },
       ...(asJson ? {} : { onStdout: (bytes) => cli.io.out(bytes), onStderr: (bytes) => cli.io.err(bytes) }),
     };

@@ -1,6 +1,6 @@
 /**
  * A request's body of any size, as it comes, for whoever takes it in: it may be given up without the connection being cut, so that the client still gets the
- * answer. It fails with 408 when nothing comes for `stalledMs`, and with 503 soon after the server begins to stop.
+ * answer. It fails with 408 when nothing comes for `stalledMs` (0: it may take its time), and with 503 soon after the server begins to stop.
  */
 import { PassThrough, type Readable } from 'node:stream';
 import { AppError } from '@fuse/contract';
@@ -53,7 +53,7 @@ export const bodyTimedOut = (why: string): AppError =>
   });
 
 const serverStops = (): AppError =>
-  new AppError('unavailable', 'the server stops: the upload was given up', {
+  new AppError('unavailable', 'the server stops: what was on its way was given up', {
     retryAfterSeconds: 1,
     hint: 'Send it again.',
   });

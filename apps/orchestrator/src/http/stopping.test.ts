@@ -11,19 +11,22 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => test[Symbol.asyncDispose]());
 
-it('uploads that stall hold up no stop, are told to come again, and are in the audit log', async () => {
+it('uploads and stdin that stall hold up no stop, are told to come again, and are in the audit log', async () => {
   const { body } = await test.call('POST', '/v1/environments', { task_id: 'stops' });
+  const execs = `/v1/environments/${body.id}/execs`;
+  expect((await test.call('POST', execs, { id: 'reads', cmd: ['cat'], stdin_open: true })).status).toBe(201);
   const { hostname, port } = new URL(test.orchestrator.url);
   const answers = [
     ['POST', '/v1/files'],
     ['PUT', `/v1/environments/${body.id}/files?path=/stalled`],
-  ].map(async ([method, path]) => {
+    ['POST', `${execs}/reads/stdin?offset=0`],
+  ].map(async ([method, path], at) => {
     const socket = connect(Number(port), hostname);
-    const head = `Host: x\r\nAuthorization: Bearer ${TEST_TOKEN}\r\nContent-Length: 100\r\nX-Request-ID: stalled-${method}`;
+    const head = `Host: x\r\nAuthorization: Bearer ${TEST_TOKEN}\r\nContent-Length: 100\r\nX-Request-ID: stalled-${at}`;
     socket.write(`${method} ${path} HTTP/1.1\r\n${head}\r\n\r\nx`);
     return text(socket);
   });
-  await new Promise((resolve) => setTimeout(resolve, 500)); // both have begun
+  await new Promise((resolve) => setTimeout(resolve, 500)); // all have begun
   const beganMs = performance.now();
   await test.orchestrator[Symbol.asyncDispose]();
   expect(performance.now() - beganMs).toBeLessThan(20_000); // of the 30 that it may take
@@ -36,7 +39,5 @@ it('uploads that stall hold up no stop, are told to come again, and are in the a
     .where('request_id', 'like', 'stalled-%')
     .orderBy('request_id')
     .execute();
-  expect(entries).toEqual(
-    ['POST', 'PUT'].map((it) => ({ request_id: `stalled-${it}`, status: 503, code: 'unavailable' })),
-  );
+  expect(entries).toEqual([0, 1, 2].map((at) => ({ request_id: `stalled-${at}`, status: 503, code: 'unavailable' })));
 }, 60_000);

@@ -5,7 +5,6 @@
  * `running` row and whatever row follows it. A position is therefore the last row delivered, and how far the frame stream was:
  * the start of a frame and the payload bytes of it that were delivered already, or `end` when all of it was.
  */
-import { AppError } from '@fuse/contract';
 
 export interface FramePosition {
   /** Bytes from the start of the stream to the start of a frame. */
@@ -26,14 +25,11 @@ export function formatPosition({ row, output }: EventPosition): string {
   return output === 'end' ? `${row}.end` : `${row}.${output.frameStart}.${output.within}`;
 }
 
-export function parsePosition(text: string | undefined): EventPosition {
+/** Undefined: no id of such a stream. */
+export function parsePosition(text: string | undefined): EventPosition | undefined {
   if (text === undefined || text === '') return START;
   const match = /^(\d{1,15})\.(?:(end)|(\d{1,15})\.(\d{1,7}))$/.exec(text);
-  if (match === null)
-    throw new AppError('invalid_argument', 'last_event_id: is not the id of an event of this stream', {
-      details: { field: 'last_event_id' },
-      hint: 'send back the id of the last event as it came, or none to start from the beginning',
-    });
+  if (match === null) return undefined;
   const row = Number(match[1]);
   if (match[2] === 'end') return { row, output: 'end' };
   return { row, output: { frameStart: Number(match[3]), within: Number(match[4]) } };

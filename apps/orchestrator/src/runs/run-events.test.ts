@@ -134,11 +134,16 @@ describe.each(engines)('events of a run on %s', (engine) => {
     expect(await eventsOf(system.call, run.id, events.at(-1)?.id)).toEqual([]);
   });
 
-  it('refuse what is no position, and runs that do not exist', async () => {
-    const run = await runToEnd(system.call, { cmd: ['true'] });
-    const answer = await system.call('GET', `/v1/runs/${run.id}/events?last_event_id=nonsense`);
-    expect(answer.status).toBe(400);
-    expect(answer.body.error.details.field).toBe('last_event_id');
+  it('begin anew, and say so, behind an id that is none of theirs; there are none of runs that do not exist', async () => {
+    const [run, other] = await Promise.all([1, 2].map(() => runToEnd(system.call, { cmd: ['echo', 'hi'] })));
+    const all = await eventsOf(system.call, run?.id ?? '');
+    const foreign = (await eventsOf(system.call, other?.id ?? '')).at(-1)?.id;
+    for (const id of ['nonsense', foreign, '999999999999.0.0']) {
+      const [first, ...rest] = await eventsOf(system.call, run?.id ?? '', id);
+      expect(first).toMatchObject({ data: { event: 'reset', run_id: run?.id } });
+      expect(rest).toEqual(all);
+      expect(await eventsOf(system.call, run?.id ?? '', first?.id)).toEqual(all);
+    }
     expect((await system.call('GET', '/v1/runs/run-x/events')).status).toBe(404);
   });
 

@@ -1,13 +1,13 @@
 /**
  * A run's events from any position to its terminal state: its rows of `events`, and between the `running` row and the one after it
  * the output. Output is followed on the host while the command runs; once another row is there the rest of it is read to the end
- * before that row is delivered. Resuming at any position gives what was not delivered, byte for byte.
+ * before that row is delivered. Resuming at any position gives what was not delivered, byte for byte; at one that is none of this run's, `reset` and all of it.
  */
 import { AppError, isTerminalRunState, type RunEvent, type RunState } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { EventRow, RunRow } from '../db/schema.ts';
-import { type EventHub, eventsAfter } from '../events/events.ts';
-import type { EventPosition, FramePosition } from './event-position.ts';
+import { type EventHub, eventById, eventsAfter } from '../events/events.ts';
+import { type EventPosition, type FramePosition, START } from './event-position.ts';
 import { outputChunks } from './output-chunks.ts';
 import type { RunFailure } from './run.ts';
 import { type LogContext, openRunLog } from './run-log-source.ts';
@@ -31,11 +31,13 @@ const REST_TRIES = 40;
 export async function* runEvents(
   context: EventsContext,
   runId: string,
-  from: EventPosition,
+  from: EventPosition | undefined,
   signal: AbortSignal,
 ): AsyncGenerator<Delivery> {
   using waiter = context.hub.waiter(`run:${runId}`);
-  let { row: lastRow, output } = from;
+  const isKnown = from !== undefined && (await hasEvent(context, runId, from.row));
+  if (!isKnown) yield { position: START, event: { event: 'reset', run_id: runId } };
+  let { row: lastRow, output } = isKnown ? from : START;
   for (;;) {
     const rows = await eventsAfter(context.db.query, 'run', runId, 0);
     for (const row of rows) {
@@ -61,6 +63,12 @@ export async function* runEvents(
     }
     await waiter.next(signal);
   }
+}
+
+async function hasEvent(context: EventsContext, runId: string, row: number): Promise<boolean> {
+  if (row === START.row) return true;
+  const event = await eventById(context.db.query, 'run', row);
+  return event?.subject_id === runId;
 }
 
 /** While the command runs. Ends with the stream, or when a further row is there; a host that is away is asked again. */

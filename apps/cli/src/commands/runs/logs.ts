@@ -26,6 +26,7 @@ export function addRunsLogsCommand(parent: Command, cli: Cli): void {
           if (event.event === 'stdout') await cli.io.out(event.data);
           if (event.event === 'stderr') await cli.io.err(event.data);
           if (event.event === 'truncated') cli.io.say('the output is too long to be kept: what follows is missing');
+          if (event.event === 'reset') cli.io.say('the stream of output was lost: it comes again from its beginning');
           restartTimer();
         }
       } catch (error) {
