@@ -209,6 +209,18 @@ describe('a program in the jail of a VMM, with its user', () => {
   });
 });
 
+it('a VMM that fills the disk beside its own is ended', async () => {
+  const script =
+    "import fs from 'node:fs'; for (let n = 0; n < 50; n++) fs.writeFileSync('/vm/run/' + n, ''); process.exit(0);";
+  const { id } = await host.create();
+  const vmm = new ConfinedVmm(await host.vmmPid(id));
+  const rootsDirectory = join(host.directory, 'attack-root');
+  await runInJailOf(vmm, { machineDirectory: await host.machineDirectory(id), imagePath, rootsDirectory, script });
+  const error = expect.stringContaining('filled its run directory');
+  await expect.poll(() => host.call('GET', `/v1/vms/${id}`)).toMatchObject({ state: 'dead', error });
+  await host.destroy(id);
+});
+
 describe('a VM that wants more than its share', () => {
   it('of the processors gets no more, and its neighbour answers', async () => {
     await host.startExec(oneId, ['sh', '-c', 'for i in 1 2 3 4; do (while :; do :; done) & done; wait'], {}, 'hog');
@@ -248,6 +260,21 @@ describe('a VM that wants more than its share', () => {
     expect(cgroup.exists).toBe(false);
     await host.destroy(id);
   });
+});
+
+it('a VM that is limited in what its disk does takes its time', async () => {
+  const bytesPerSecond = 20_000_000;
+  await host.stop();
+  await host.start({ diskRate: { bytesPerSecond, requestsPerSecond: 10_000 } });
+  const { id } = await host.create();
+  const from = performance.now();
+  const write = 'head -c 48000000 /dev/urandom > /workspace/a && sync && echo done';
+  expect((await host.shell(id, write)).stdout.toString()).toBe('done\n');
+  // A tenth of a second's bytes pass at once; most of the rest has to wait.
+  expect(performance.now() - from).toBeGreaterThan(1_500);
+  await host.destroy(id);
+  await host.stop();
+  await host.start();
 });
 
 describe('what a VMM had', () => {

@@ -1,6 +1,6 @@
 /** One running QEMU: what can be done to it through its control socket, its guest port and its process. */
 import { existsSync } from 'node:fs';
-import { rm, stat } from 'node:fs/promises';
+import { appendFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';
@@ -8,7 +8,7 @@ import { sleep, withDeadline } from '@fuse/runtime';
 import { applyLayers } from '../apply-layers.ts';
 import { captureMemory } from '../capture-memory.ts';
 import type { CaptureFiles, SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
-import { copyHostileFile } from '../hostile-file.ts';
+import { copyHostileFile, isWithin } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
 import { boundFile, readTail } from '../log-file.ts';
 import type { VmmProcess } from '../process.ts';
@@ -25,6 +25,8 @@ const STATUS_POLL_MS = 1;
 /** A guest that was captured in mid-conversation must see that the host has gone before the next connection comes. */
 const ABSENCE_MS = 25;
 const SAVED_DEVICES = 'devices';
+/** Two sockets, and device state that is being saved. More is none of QEMU's doing. */
+const MAX_RUN_ENTRIES = 16;
 /** A few hundred KB. */
 const MAX_DEVICES_BYTES = 67_108_864;
 
@@ -56,6 +58,7 @@ export class QemuVmm implements Vmm {
     if (options.consolePath !== undefined) bounded.push(options.consolePath);
     const looking = setInterval(() => {
       for (const path of bounded) boundFile(path, LOG_BOUND_BYTES).catch(() => {});
+      this.#endUnlessTidy().catch(() => {}); // it has just ended
     }, LOG_LOOK_MS).unref();
     this.exited = options.process.exited.then(async (end) => {
       clearInterval(looking);
@@ -153,6 +156,14 @@ export class QemuVmm implements Vmm {
       },
       signal,
     );
+  }
+
+  /** Somebody else than QEMU is filling the host's disk. */
+  async #endUnlessTidy(): Promise<void> {
+    const limits = { entries: MAX_RUN_ENTRIES, bytes: 2 * MAX_DEVICES_BYTES };
+    if (this.#run === '' || (await isWithin(this.#runDirectory, limits))) return;
+    await appendFile(join(this.#directory, LOG_FILE), 'ended by the host: it filled its run directory\n');
+    await this.destroy();
   }
 
   get #memoryPath(): string {
