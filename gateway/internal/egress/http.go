@@ -22,6 +22,7 @@ const (
 	maxResponseHeader = 256 << 10
 	headerLimit       = 30 * time.Second
 	betweenRequests   = 10 * time.Minute
+	halfClosedLimit   = time.Minute
 )
 
 // carryHTTP answers the guest as a proxy: each request is parsed, its host is judged, and what goes on is written anew from what was parsed. So there is one
@@ -96,7 +97,21 @@ func (p *httpProxy) judge(next http.Handler) http.Handler {
 			p.stop(refused)
 			panic(http.ErrAbortHandler)
 		}
-		next.ServeHTTP(w, r)
+		ctx, cancel := context.WithCancel(p.connection.ctx)
+		defer cancel()
+		defer p.outlive(ctx, cancel, r)()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// outlive gives a request whose client has ended its half time for its answer: net/http takes that for the client's leaving, which looks the same.
+func (*httpProxy) outlive(ctx context.Context, cancel context.CancelFunc, r *http.Request) (stop func() bool) {
+	return context.AfterFunc(r.Context(), func() {
+		select {
+		case <-time.After(halfClosedLimit):
+			cancel()
+		case <-ctx.Done():
+		}
 	})
 }
 
