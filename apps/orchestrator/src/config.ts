@@ -1,6 +1,6 @@
 /** The orchestrator's configuration. Nothing else here reads the environment. */
 import { readFileSync } from 'node:fs';
-import { AppError } from '@fuse/contract';
+import { AppError, policyWithin } from '@fuse/contract';
 import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
 import { z } from 'zod';
 import type { DatabaseLocation } from './db/open.ts';
@@ -198,12 +198,20 @@ export function loadConfig(variables: Record<string, string | undefined>): Orche
       ...defaultExecConfig,
       retentionMs: (env.ORCH_EXEC_RETENTION_SECONDS ?? defaultExecConfig.retentionMs / 1_000) * 1_000,
     },
-    network: { default: env.FUSE_DEFAULT_NETWORK ?? defaultNetworkConfig.default, max: env.FUSE_MAX_NETWORK },
+    network: networkConfig(env),
     audit: { retentionMs: (env.ORCH_AUDIT_RETENTION_SECONDS ?? AUDIT_RETENTION_SECONDS) * 1_000 },
     exports: { ...defaultExportConfig, when: env.FUSE_SNAPSHOT_EXPORT ?? defaultExportConfig.when },
     version: packageVersion(),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',
   };
+}
+
+function networkConfig(env: z.infer<typeof Environment>): NetworkConfig {
+  const config = { default: env.FUSE_DEFAULT_NETWORK ?? defaultNetworkConfig.default, max: env.FUSE_MAX_NETWORK };
+  const excess = config.max && policyWithin(config.default, config.max);
+  if (excess !== undefined)
+    throw new ConfigError(`FUSE_DEFAULT_NETWORK: is more than FUSE_MAX_NETWORK: "${excess.what}" ${excess.why}`);
+  return config;
 }
 
 function tlsConfig(env: z.infer<typeof Environment>): Pick<OrchestratorConfig, 'tls' | 'hostTls'> {

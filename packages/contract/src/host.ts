@@ -61,6 +61,8 @@ export const Host = z.object({
   desired_state: z.enum(desiredHostStates).optional(),
   /** Ours: as it last said; creates that would not fit are not placed there. */
   free_storage_gb: z.number().int().optional(),
+  /** Ours: why nothing that is to have a network is placed there; absent: it is. */
+  no_network: z.string().optional(),
   capacity: HostCapacity,
   /** Reserved by environments that are not gone. */
   allocated: HostCapacity,

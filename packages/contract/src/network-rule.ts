@@ -7,6 +7,7 @@ import { coversPorts, mergedPorts, parsePorts, portsText, problemOfRange } from 
 
 export type RuleKind = 'allow' | 'deny';
 type Given = z.infer<typeof GivenRule>;
+type CidrRule = Extract<NetworkRule, { cidr: string }>;
 type Target = { host: string } | { cidr: string };
 
 const PORTS_HINT = 'Write ports as 443, 22,443, 8000-8100 or *, each 1 to 65535.';
@@ -88,7 +89,7 @@ export function ruleText(rule: NetworkRule): string {
 /** Whether everything that `inner` names is named by `outer` too, ports aside. */
 export function coversTarget(outer: NetworkRule, inner: NetworkRule): boolean {
   if ('host' in outer) return 'host' in inner && coversName(outer.host, inner.host);
-  return 'cidr' in inner && contains(canonicalRange(outer.cidr), canonicalRange(inner.cidr));
+  return 'cidr' in inner && contains(canonicalRange(outer), canonicalRange(inner));
 }
 
 function coversName(outer: string, inner: string): boolean {
@@ -100,9 +101,13 @@ function coversName(outer: string, inner: string): boolean {
   );
 }
 
-function canonicalRange(cidr: string): AddressRange {
-  const range = parseRange(cidr);
-  if (range === undefined) throw new Error(`not a canonical range: ${cidr}`);
+/** Every rule is compared with every other one. */
+const ranges = new WeakMap<CidrRule, AddressRange>();
+
+function canonicalRange(rule: CidrRule): AddressRange {
+  const range = ranges.get(rule) ?? parseRange(rule.cidr);
+  if (range === undefined) throw new Error(`not a canonical range: ${rule.cidr}`);
+  ranges.set(rule, range);
   return range;
 }
 

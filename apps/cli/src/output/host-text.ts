@@ -34,6 +34,7 @@ export function hostText(host: Host): string {
     'storage gb': used(host, 'storage_gb'),
     'free disk gb': host.free_storage_gb?.toString(),
     vms: used(host, 'vm_count'),
+    network: host.no_network === undefined ? undefined : `none: ${host.no_network}`,
     gpus: capacity.gpus === undefined || capacity.gpus === 0 ? undefined : gpusText(capacity),
     seen: host.last_seen,
     created: host.created_at,

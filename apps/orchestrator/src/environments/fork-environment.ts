@@ -19,6 +19,7 @@ import { lockHosts } from '../hosts/host-store.ts';
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { claimKey, findAnswer, forgetKey, recordResponse } from '../idempotency/idempotency-store.ts';
 import { chooseNetwork } from '../network/choose-network.ts';
+import { noNetworkCard } from '../network/enforce-network.ts';
 import { lockLimits } from '../quotas/quota-store.ts';
 import type { RateStanding } from '../quotas/quotas.ts';
 import { overReservation, requireNotOver, tellingRate } from '../quotas/take-quota.ts';
@@ -136,6 +137,8 @@ function admitForks(
     const wish = { tenantId, spec: specOf(source) };
     const { spec } = await acceptAdmission(tx, wish, { count: uids.length, told: onCreateRate });
     await requireRoomInQuota(tx, source, uids.length);
+    if (isFresh && asked !== undefined && asked.egress !== 'none' && source.network_card === false)
+      throw noNetworkCard(source.id);
     const inherited = isFresh ? source.network : snapshot.network;
     const network = await chooseNetwork(tx, context.network, { tenantId, asked, inherited });
     const admitted: EnvironmentRow[] = [];

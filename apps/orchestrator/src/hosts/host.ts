@@ -36,6 +36,7 @@ export function toHost(row: HostRow, used: Capacity = NOTHING): Host {
     capacity: { cpus, ram_mb, storage_gb, vm_count, arch: row.arch, ...row.gpu_capacity },
     allocated: used,
     ...(row.free_storage_gb === null ? {} : { free_storage_gb: row.free_storage_gb }),
+    ...(row.no_network === null ? {} : { no_network: row.no_network }),
     ...(row.region === null ? {} : { region: row.region }),
     backend: row.backend,
     ...(Object.keys(row.labels).length === 0 ? {} : { labels: row.labels }),

@@ -69,7 +69,7 @@ async function put(
 }
 
 export const noNetworkCard = (id: string, cause?: unknown): AppError =>
-  new AppError('conflict', `vm ${id} was started without a network card, and gets none while it runs`, {
+  new AppError('conflict', `vm ${id} was started without a network card, and nothing that goes on from it gets one`, {
     cause,
     details: { reason: NO_NETWORK_CARD, field: 'network' },
     hint: 'Start it with {"egress": "allowlist"} and no "allow" when it may need a network later.',

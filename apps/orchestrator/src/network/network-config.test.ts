@@ -25,4 +25,10 @@ describe('a deployment’s networks', () => {
     expect(() => load({ [name]: text })).toThrow(problem);
     expect(() => load({ [name]: text })).toThrow(name);
   });
+
+  it('the default is within the maximum', () => {
+    expect(() => load({ FUSE_DEFAULT_NETWORK: 'internet', FUSE_MAX_NETWORK: 'allowlist' })).toThrow(
+      'FUSE_DEFAULT_NETWORK: is more than FUSE_MAX_NETWORK: "internet" is more than egress "allowlist"',
+    );
+  });
 });

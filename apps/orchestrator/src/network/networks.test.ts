@@ -128,6 +128,13 @@ describe.each(engines)('networks on %s', (engine) => {
     await call('DELETE', `/v1/snapshots/${snapshot.id}?force=true`);
   });
 
+  it('of one without a card none of its forks has one', async () => {
+    const { id } = await create();
+    const forked = await call('POST', `/v1/environments/${id}?action=fork`, { network: open });
+    expect(forked).toMatchObject({ status: 409, body: { error: { details: { reason: 'no_network_card' } } } });
+    expect((await call('POST', `/v1/environments/${id}?action=fork`, {})).body.network).toEqual(NONE);
+  });
+
   it('of a snapshot without a card cannot be opened, unless its disk will do', async () => {
     const { id } = await create();
     const { body: snapshot } = await call('POST', `/v1/environments/${id}/snapshots`, {});

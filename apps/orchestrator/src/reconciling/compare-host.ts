@@ -46,6 +46,11 @@ export async function compareHost(context: HostComparison, host: HostRow, signal
   for (const row of expected) await checkExpected(context, host, row, byId.get(row.vm_id));
   const ours = found.filter((vm) => vm.tag === context.clusterTag && vm.state !== 'destroying');
   context.metrics?.vmsFound(host.id, found.filter((vm) => vm.tag === context.clusterTag).length);
+  const known = new Set(expected.map((row) => row.vm_id));
+  for (const vm of ours) if (!known.has(vm.id)) await checkUnexpected(context, host, vm);
+  const seen = [...expected.map((row) => row.vm_id), ...ours.map((vm) => vm.id)];
+  context.sightings.keepOnly(host.id, seen);
+  context.unchecked.keepOnly(host.id, seen);
   await compareNetworks(
     {
       db: context.db,
@@ -54,11 +59,6 @@ export async function compareHost(context: HostComparison, host: HostRow, signal
     },
     ours,
   );
-  const known = new Set(expected.map((row) => row.vm_id));
-  for (const vm of ours) if (!known.has(vm.id)) await checkUnexpected(context, host, vm);
-  const seen = [...expected.map((row) => row.vm_id), ...ours.map((vm) => vm.id)];
-  context.sightings.keepOnly(host.id, seen);
-  context.unchecked.keepOnly(host.id, seen);
 }
 
 async function checkExpected(context: HostComparison, host: HostRow, row: EnvironmentRow, vm: HostVm | undefined) {

@@ -35,6 +35,19 @@ describe('schedule', () => {
     expect(schedule(spec(), [host('a'), busy], 'binpack')).toMatchObject({ kind: 'placed', hostId: 'z' });
   });
 
+  it('places what is to have a network where there can be one, and says why there is none', () => {
+    const without = host('a', { noNetwork: 'lacks tproxy' });
+    expect(schedule(spec({ network: true }), [without, host('b')])).toMatchObject({
+      hostId: 'b',
+      hosts: [{ hostId: 'a', reason: 'can give it no network: lacks tproxy' }, { hostId: 'b' }],
+    });
+    expect(schedule(spec(), [without])).toMatchObject({ kind: 'placed' });
+    expect(schedule(spec({ network: true }), [without])).toMatchObject({
+      kind: 'impossible',
+      message: 'no host can give it a network: host "a": lacks tproxy',
+    });
+  });
+
   it('starts a snapshot where its bytes are, elsewhere only when they are in the object store too', () => {
     const seed = (isExported: boolean) => ({ snapshotId: 's', hostId: 'z', isExported });
     const busy = host('z', { used: { cpus: 4, ram_mb: 0, storage_gb: 0, vm_count: 1 } });

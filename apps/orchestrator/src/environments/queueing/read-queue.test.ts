@@ -1,4 +1,4 @@
-import type { Quotas } from '@fuse/contract';
+import type { Egress, Quotas } from '@fuse/contract';
 import { type RawBuilder, sql } from 'kysely';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { engines, openTestDb, type TestDb } from '../../db/test-database.ts';
@@ -25,6 +25,7 @@ interface Asked {
   tenant: string;
   cpus?: number;
   spec?: object;
+  egress?: Egress;
   waitedMs?: number;
 }
 
@@ -45,11 +46,15 @@ describe.each(engines)('the queue as it is read on %s', (engine) => {
       test.db.query,
     );
   };
-  const insert = async ({ tenant, cpus = 1, spec = {}, waitedMs = 0 }: Asked, deadline: RawBuilder<Date | null>) => {
+  const insert = async (
+    { tenant, cpus = 1, spec = {}, egress = 'none', waitedMs = 0 }: Asked,
+    deadline: RawBuilder<Date | null>,
+  ) => {
     const id = `q${String(++made).padStart(4, '0')}`;
     await sql`insert into environments
-      (id, task_id, vm_id, tenant_id, state, image, spec, cpus, ram_mb, storage_gb, env, created_at, queue_deadline)
+      (id, task_id, vm_id, tenant_id, state, image, spec, cpus, ram_mb, storage_gb, env, network, created_at, queue_deadline)
       values (${id}, ${id}, ${id}, ${tenant}, 'provisioning', 'base', ${JSON.stringify(spec)}::jsonb, ${cpus}, 512, 2, '{}',
+        ${JSON.stringify({ egress, allow: [], deny: [] })}::jsonb,
         now() - ${waitedMs}::float8 * interval '1 millisecond', ${deadline})`.execute(test.db.query);
     return id;
   };
@@ -92,12 +97,17 @@ describe.each(engines)('the queue as it is read on %s', (engine) => {
 
   it('lets none that cannot be served hide another of its tenant', async () => {
     await tenant('one');
-    const blocked = [{ spec: { host_id: 'away' } }, { spec: { labels: { disk: 'fast' } } }, { cpus: 7 }];
-    for (let n = 0; n < 90; n += 1) await waits({ tenant: 'one', waitedMs: 5_000, ...blocked[n % 3] });
+    const blocked = [
+      { spec: { host_id: 'away' } },
+      { spec: { labels: { disk: 'fast' } } },
+      { cpus: 7 },
+      { egress: 'internet' as const },
+    ];
+    for (let n = 0; n < 90; n += 1) await waits({ tenant: 'one', waitedMs: 5_000, ...blocked[n % 4] });
     const mine = await waits({ tenant: 'one', spec: { arch: 'X86_64', labels: { zone: 'a' } } });
     const used = { cpus: 2, ram_mb: 512, storage_gb: 2, vm_count: 1 };
     const away = host({ id: 'away', state: 'cordoned', labels: { disk: 'fast' } });
-    expect(await next([host({ used, labels: { zone: 'a' } }), away])).toBe(mine);
+    expect(await next([host({ used, labels: { zone: 'a' }, noNetwork: 'lacks tproxy' }), away])).toBe(mine);
   }, 60_000);
 
   it('has what each tenant has on its hosts, which holds up no other’s', async () => {
