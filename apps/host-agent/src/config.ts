@@ -95,7 +95,9 @@ const Environment = z
     FUSE_HOST_MAX_VMS: count.optional(),
     ...vmmVariables,
     FUSE_CONFINEMENT: z.enum(confinementModes).optional(),
-    FUSE_VMM_UID_BASE: count.optional(),
+    FUSE_VMM_UID_BASE: count
+      .refine((uid) => uid >= 1_000, 'must be at least 1000: those below are of the system')
+      .optional(),
     FUSE_VM_DISK_MBPS: count.optional(),
     FUSE_VM_DISK_IOPS: count.optional(),
     FUSE_NETWORK_POOL: PoolSize.optional(),
