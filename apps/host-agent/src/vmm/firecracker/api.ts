@@ -20,6 +20,9 @@ export interface ApiOptions {
   deadlineMs: number;
 }
 
+/** How the message begins of what Firecracker has refused: it gives its reason. */
+export const REFUSED = 'Firecracker refused';
+
 export type ApiMethod = 'GET' | 'PUT' | 'PATCH';
 
 export class FirecrackerApi {
@@ -55,7 +58,7 @@ export class FirecrackerApi {
           const text = await bounded(response);
           const status = response.statusCode ?? 0;
           if (status === 200 || status === 204) return text;
-          throw new AppError('unavailable', `Firecracker refused ${method} ${path}: ${faultIn(text)}`);
+          throw new AppError('unavailable', `${REFUSED} ${method} ${path}: ${faultIn(text)}`);
         } finally {
           socket.destroy();
         }

@@ -15,9 +15,9 @@ import type { BootSpec, MachineSpec, RestoreSpec, SnapshotFiles, Vmm } from '../
 import { FirecrackerDriver } from './firecracker-driver.ts';
 import type { Rates } from './machine-configuration.ts';
 import { type FirecrackerPrograms, findFirecracker } from './programs.ts';
-import { apiDescriptionIsThere } from './testing/api-rules.ts';
-import { FakeFirecracker } from './testing/fake-firecracker.ts';
-import { GENERATION_AT, NEW_GENERATION } from './testing/fake-machine.ts';
+import { apiDescriptionIsThere } from './test-api-rules.ts';
+import { FakeFirecracker } from './test-firecracker.ts';
+import { GENERATION_AT, NEW_GENERATION } from './test-machine.ts';
 
 const MEMORY_MIB = 4;
 const MEMORY_BYTES = MEMORY_MIB * 1_048_576;

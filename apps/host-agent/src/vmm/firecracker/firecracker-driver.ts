@@ -10,6 +10,7 @@ import { isAtLeast } from '../../doctor/version.ts';
 import type { BootSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
 import { hostCpu } from '../host-cpu.ts';
 import { adoptFirecracker } from './adopt.ts';
+import { REFUSED } from './api.ts';
 import { inside, linkHere } from './chroot.ts';
 import { type FirecrackerVmm, MEMORY_FILE } from './firecracker-vmm.ts';
 import { bootCalls, configurationFingerprint, loadCalls, type Rates, rateCalls } from './machine-configuration.ts';
@@ -135,15 +136,14 @@ export class FirecrackerDriver implements VmmDriver {
       await configure(vmm);
       return vmm;
     } catch (error) {
-      // One that is about to end says why in its log.
+      const why = error instanceof Error ? error.message : String(error);
+      // One that is about to end says why in its log, if not in its answer.
       const exit = await Promise.race([vmm.exited, sleep(EXIT_NOTICE_MS, signal).catch(() => undefined)]);
       await vmm.destroy();
       signal?.throwIfAborted();
-      if (exit === undefined || exit.logTail.trim() === '') throw error;
-      const why = error instanceof Error ? error.message : String(error);
-      throw new AppError('unavailable', `Firecracker ended while starting (${why}): ${exit.logTail.trim()}`, {
-        cause: error,
-      });
+      const logTail = exit?.logTail.trim() ?? '';
+      if (logTail === '' || why.startsWith(REFUSED)) throw error;
+      throw new AppError('unavailable', `Firecracker ended while starting (${why}): ${logTail}`, { cause: error });
     }
   }
 }

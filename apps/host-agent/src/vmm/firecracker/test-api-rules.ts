@@ -4,7 +4,7 @@ import { Ajv, type ValidateFunction } from 'ajv';
 import { parse } from 'yaml';
 
 /** Beside the project: it is Firecracker's, not ours. */
-const descriptionPath = new URL('../../../../../../../shared/firecracker-api.yaml', import.meta.url);
+const descriptionPath = new URL('../../../../../../shared/firecracker-api.yaml', import.meta.url);
 
 export const apiDescriptionIsThere = existsSync(descriptionPath);
 

@@ -1,7 +1,7 @@
 /**
- * A Firecracker to test against where there is none, or no KVM for it. The API is served here: each request must be right by the description (api-rules.ts) and in an order that the real
+ * A Firecracker to test against where there is none, or no KVM for it. The API is served here: each request must be right by the description (test-api-rules.ts) and in an order that the real
  * one takes (rpc_interface.rs of its sources: what may be asked before the VM runs, and what after), and is refused in its words otherwise. Files and memory are the
- * business of a process in the jail (fake-jailer.py).
+ * business of a process in the jail (test-jailer.py).
  */
 import { once } from 'node:events';
 import { chmod, copyFile, mkdir, rm } from 'node:fs/promises';
@@ -10,10 +10,10 @@ import { createServer, type Server as NetServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { ApiRules } from './api-rules.ts';
-import { FakeMachine, Refusal } from './fake-machine.ts';
+import { ApiRules } from './test-api-rules.ts';
+import { FakeMachine, Refusal } from './test-machine.ts';
 
-const jailerPath = fileURLToPath(new URL('./fake-jailer.py', import.meta.url));
+const jailerPath = fileURLToPath(new URL('./test-jailer.py', import.meta.url));
 
 export interface JailerOrder {
   id: string;

@@ -2,7 +2,7 @@
 """A stand-in for Firecracker's jailer and, in its place in the chroot and under its user, for Firecracker.
 
 The jailer's command line is taken as strictly as the real one takes it, and what it leaves is the same: a chroot with the program, devices' directories and /run, a process with that
-root, user and limits, and its number in <program>.pid. The API is answered by the test (fake-firecracker.ts), which tells this process over a socket beside the program what to do to
+root, user and limits, and its number in <program>.pid. The API is answered by the test (test-firecracker.ts), which tells this process over a socket beside the program what to do to
 files and memory, so that this happens with the rights that Firecracker would have.
 """
 import json, mmap, os, re, resource, shutil, socket, sys
