@@ -26,6 +26,7 @@ func TestGateway(t *testing.T) {
 		{"internet", everything},
 		{"opaque protocols", opaque},
 		{"limits", limits},
+		{"rates", rates},
 		{"changes", changes},
 		{"slots", slots},
 	} {

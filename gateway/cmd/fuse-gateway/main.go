@@ -25,8 +25,9 @@ var version = "dev"
 
 const (
 	wantedOpenFiles = 1 << 20
-	// Of a connection: the guest's side and up to two others while it is opened.
-	descriptorsEach = 3
+	// Of all VMs: a connection takes up to 70 KB, and up to 9 descriptors while its addresses are tried.
+	maxConnections  = 100_000
+	descriptorsEach = 9
 )
 
 func main() {
@@ -71,7 +72,7 @@ func run(ctx context.Context, logger *slog.Logger, directory string, uid, gid in
 	if err != nil {
 		return err
 	}
-	gateway := egress.New(logger, int(openFiles/descriptorsEach))
+	gateway := egress.New(logger, min(maxConnections, int(openFiles/descriptorsEach)))
 	defer gateway.Close()
 	server := control.New(gateway, logger, version)
 	if uid != 0 {

@@ -153,6 +153,35 @@ func httpNames(t *testing.T, r *rig) {
 		})
 	}
 
+	// On a port of another kind too, however late the client speaks.
+	for host, reason := range map[string]string{"good.test": "", "evil.test": "name_mismatch"} {
+		late := r.reach(t, "good.test", 8080)
+		time.Sleep(400 * time.Millisecond)
+		_, body, err := ask(t, late, "GET /late HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		if (err == nil) != (reason == "") {
+			t.Fatalf("%s: %q %v", host, body, err)
+		}
+		if reason != "" {
+			r.refusedFor(t, "good.test", reason)
+		}
+	}
+
+	// A client that ends its half gets its answer; one that asks whether to go on is told.
+	half := r.reach(t, "good.test", 80)
+	_, _ = io.WriteString(half, "GET /half HTTP/1.1\r\nHost: good.test\r\n\r\n")
+	_ = half.CloseWrite()
+	if answer, err := io.ReadAll(half); err != nil || !strings.Contains(string(answer), "GET /half") {
+		t.Fatalf("%q %v", answer, err)
+	}
+	asking := r.reach(t, "good.test", 80)
+	response, _, err = ask(t, asking, "POST /asked HTTP/1.1\r\nHost: good.test\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+	if err != nil || response.StatusCode != http.StatusContinue {
+		t.Fatalf("%v %v", response, err)
+	}
+	if _, body, err := ask(t, asking, "ok"); err != nil || body != "POST /asked host=good.test body=ok headers=" {
+		t.Fatalf("%q %v", body, err)
+	}
+
 	// Each request of a connection is judged.
 	connection := r.reach(t, "good.test", 80)
 	for range 3 {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"fuse/gateway/internal/smallnet"
 )
@@ -45,6 +46,26 @@ func opaque(t *testing.T, r *rig) {
 		list := r.report(t).Connections
 		return list[0].Sent == size && list[0].Received == len("5000000 bytes") && list[0].Duration != nil && list[0].Address == shared
 	})
+}
+
+// rates: more than may go through at once takes at least as long as the rest needs.
+func rates(t *testing.T, r *rig) {
+	const rate, size = 400_000, 500_000
+	r.call(t, "PUT", "/vms/"+vmID, object{"slot": slotName, "policies": allowing("good.test@9000"), "rate_bytes_per_second": rate}, http.StatusNoContent)
+	connection := r.reach(t, "good.test", 9000)
+	began := time.Now()
+	if _, err := connection.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	_ = connection.CloseWrite()
+	if answer, err := io.ReadAll(connection); string(answer) != fmt.Sprintf("%d bytes", size) {
+		t.Fatalf("%q %v", answer, err)
+	}
+	const atOnce = rate / 2 // twice what is, for what had been saved
+	if took, least := time.Since(began), time.Second*(size-atOnce)/rate; took < least {
+		t.Fatalf("%s, in less than %s", took, least)
+	}
+	r.attach(t, allowing())
 }
 
 func limits(t *testing.T, r *rig) {
@@ -148,6 +169,9 @@ func slots(t *testing.T, r *rig) {
 
 // unprivileged looks at every thread.
 func unprivileged(t *testing.T, r *rig) {
+	if output, err := r.Gateway.Command(r.binary, "--directory", filepath.Dir(r.socket)).CombinedOutput(); err == nil || !strings.Contains(string(output), "another gateway") {
+		t.Fatalf("a second one: %s %v", output, err)
+	}
 	var health struct{ Protocol, Pid int }
 	if err := json.Unmarshal(r.call(t, "GET", "/health", nil, http.StatusOK), &health); err != nil || health.Protocol != 1 {
 		t.Fatalf("%+v %v", health, err)

@@ -43,6 +43,7 @@ type rig struct {
 	api     *http.Client
 	process *exec.Cmd
 	socket  string
+	binary  string
 }
 
 func start(t *testing.T) *rig {
@@ -70,7 +71,7 @@ func start(t *testing.T) *rig {
 			t.Errorf("the gateway's log has errors:\n%s", log.String())
 		}
 	})
-	r := &rig{Net: n, dns: n.StartDNS(t, resolver), process: process, socket: filepath.Join(directory, "listeners.sock")}
+	r := &rig{Net: n, dns: n.StartDNS(t, resolver), process: process, socket: filepath.Join(directory, "listeners.sock"), binary: binary}
 	r.api = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(directory, "control.sock"))
 	}}}

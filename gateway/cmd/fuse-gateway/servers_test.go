@@ -29,8 +29,10 @@ func startServers(t *testing.T, n *smallnet.Net) *servers {
 	s := &servers{}
 	config := &tls.Config{Certificates: []tls.Certificate{certificate(t)}, CurvePreferences: []tls.CurveID{tls.CurveP384}}
 	for _, address := range []string{shared, other, sixth, private, metadata} {
-		plain := n.Servers.Listen(t, net.JoinHostPort(address, "80"))
-		go func() { _ = http.Serve(plain, http.HandlerFunc(s.http)) }()
+		for _, port := range []string{"80", "8080"} {
+			plain := n.Servers.Listen(t, net.JoinHostPort(address, port))
+			go func() { _ = http.Serve(plain, http.HandlerFunc(s.http)) }()
+		}
 		for _, port := range []string{"443", "8443"} {
 			secure := n.Servers.Listen(t, net.JoinHostPort(address, port))
 			go s.each(secure, func(c net.Conn) { s.tls(tls.Server(c, config)) })

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -55,19 +54,17 @@ func proxied(t testing.TB, sent []byte) (received, answered []byte) {
 	defer guest.Close()
 	defer server.Close()
 	c := opened("good.test", outside)
-	var mutex sync.Mutex
+	served, done := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(served)
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := server.Read(buffer)
-			mutex.Lock()
 			received = append(received, buffer[:n]...)
-			complete := requests(received) == nil
-			mutex.Unlock()
 			if err != nil {
 				return
 			}
-			if n > 0 && complete {
+			if n > 0 && requests(received) == nil {
 				_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 			}
 		}
@@ -76,7 +73,6 @@ func proxied(t testing.TB, sent []byte) (received, answered []byte) {
 		_, _ = guest.Write(sent)
 		_ = guest.CloseWrite()
 	}()
-	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = guest.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -90,9 +86,8 @@ func proxied(t testing.TB, sent []byte) (received, answered []byte) {
 	c.close()
 	c.cancel()
 	<-done
-	mutex.Lock()
-	defer mutex.Unlock()
-	return bytes.Clone(received), answered
+	<-served
+	return received, answered
 }
 
 // requests reads what a server was sent, as a reader of its own who takes nothing but the plain form, and says what is wrong with it.

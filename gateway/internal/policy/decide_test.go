@@ -107,7 +107,7 @@ func TestLookupAgreesWithConnections(t *testing.T) {
 		}
 		return list
 	}
-	for range 300 {
+	for range 100 {
 		set := make(Set, 1+random.IntN(3))
 		for i := range set {
 			set[i] = Policy{Egress: []Egress{None, Allowlist, Allowlist, Allowlist, Internet}[random.IntN(5)], Allow: rules(), Deny: rules()}
