@@ -5,7 +5,7 @@
  */
 
 import type { Readable } from 'node:stream';
-import type { Healthcheck } from '@fuse/contract';
+import { HEARTBEAT_MS, type Healthcheck } from '@fuse/contract';
 import {
   CollectedOutputs,
   type CollectOutputs,
@@ -52,8 +52,8 @@ const TRANSFER_MS = 900_000;
 const CONNECT_MS = 60_000;
 /** Whole memories and disks are read, and go to the object store. What was uploaded stays, so a late one is only asked again. */
 const EXPORT_MS = 3_600_000;
-/** The longest `waitMs` that a host takes. */
-export const MAX_WAIT_MS = 60_000;
+/** The longest `waitMs` of one call: whatever lies on the way to the host lets a connection be silent for so long. Who waits longer asks again. */
+export const MAX_WAIT_MS = HEARTBEAT_MS;
 
 const Images = z.object({ images: z.array(HostImage) });
 const Vms = z.object({ vms: z.array(HostVm) });
