@@ -100,6 +100,8 @@ func (p *httpProxy) judge(next http.Handler) http.Handler {
 		ctx, cancel := context.WithCancel(p.connection.ctx)
 		defer cancel()
 		defer p.outlive(ctx, cancel, r)()
+		// What the server does not say of its answer net/http does not make up.
+		w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

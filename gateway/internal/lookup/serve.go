@@ -13,6 +13,8 @@ import (
 const (
 	idleTimeout = 15 * time.Second
 	maxOverTCP  = 4096 // queries on one connection
+	// No query for one name comes near this.
+	maxQueryBytes = 4096
 )
 
 // Source finds who answers at this moment; nil: nobody does, and the datagram is dropped.
@@ -23,8 +25,8 @@ func ServeUDP(socket *net.UDPConn, source Source) error {
 	if err := withControl(socket, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1) }); err != nil {
 		return err
 	}
-	// Longer ones are cut here and then malformed: no query for one name comes near this.
-	message := make([]byte, 4096)
+	// Longer ones are cut here, and then malformed.
+	message := make([]byte, maxQueryBytes)
 	ancillary := make([]byte, 512)
 	for {
 		n, ancillaryLength, _, from, err := socket.ReadMsgUDPAddrPort(message, ancillary)
@@ -68,7 +70,11 @@ func ServeTCP(connection net.Conn, source Source) {
 		if _, err := io.ReadFull(connection, length[:]); err != nil {
 			return
 		}
-		message := make([]byte, binary.BigEndian.Uint16(length[:]))
+		size := binary.BigEndian.Uint16(length[:])
+		if size > maxQueryBytes {
+			return
+		}
+		message := make([]byte, size)
 		if _, err := io.ReadFull(connection, message); err != nil {
 			return
 		}

@@ -50,7 +50,7 @@ func First(b []byte) Kind {
 		switch {
 		case c == '\n':
 			return request(line[:i])
-		case c < ' ' && c != '\r' && c != '\t':
+		case c == 0: // no server takes it in a request; the protocol of git has it
 			return Other
 		}
 	}

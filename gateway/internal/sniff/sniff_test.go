@@ -13,7 +13,7 @@ import (
 func TestFirst(t *testing.T) {
 	for text, want := range map[string]Kind{
 		"": NeedMore, "G": NeedMore, "GET /": NeedMore, "GET / HTTP/1.1\r\n": HTTP, "get / http/1.0\n": HTTP, "\r\n\r\n": NeedMore, "\r\n GET / HTTP/1.1\n": HTTP,
-		"ANY-TOKEN\tx HTTP/9\n": HTTP, "PRI * HTTP/2.0\r\n": HTTP2, "PRI": NeedMore,
+		"ANY-TOKEN\tx HTTP/9\n": HTTP, "GET /\x01 HTTP/1.1\n": HTTP, "GET / HTTP/1.1\r": NeedMore, "PRI * HTTP/2.0\r\n": HTTP2, "PRI": NeedMore,
 		"\x16": NeedMore, "\x16\x03": TLS, "\x15\x03\x01": TLS, "\x17\x03": TLS, "\x16\x02": Other,
 		"SSH-2.0-OpenSSH_9.2\r\n": Other, "SSH-2.0-OpenSSH_9.2p1 Debian\r\n": Other, "EHLO me\r\n": Other, "*1\r\n$4\r\nPING\r\n": Other, "PING\r\n": Other,
 		"\x00\x00\x00\x08\x04\xd2\x16\x2f": Other, "0033git-upload-pack /p\x00host=h\x00": Other, "{\"json\": 1}": Other, "\x80\x2e\x01": Other,
