@@ -4,6 +4,7 @@ import type { FuseApiError } from '@fuse/sdk';
 const byReason: Record<string, string> = {
   ambiguous: 'give more of the surrounding text, or --all',
   no_terminal: '`fuse environment logs --follow` shows what it writes',
+  no_network_card: 'start it with --egress allowlist, without --allow, when it may need a network later',
   no_match: 'the text must be in the file exactly, spaces and line ends included',
   not_a_directory: '`fuse environment ls -l` says what is there',
   not_a_regular_file: '`fuse environment ls -l` says what is there; `fuse cp` copies directories',
@@ -18,6 +19,8 @@ export function apiHint({ code, reason, details, hint }: FuseApiError): string |
   if (reason.includes('startup script timeout exceeds the configured maximum'))
     return 'with --no-wait or --follow it may take as long as it says';
   if (code === 'not_found' && details?.path !== undefined) return '`fuse environment ls` shows what is in a directory';
+  if (details?.reason === 'no_network_card' && hint?.includes('fallback'))
+    return '--fallback disk starts it from its disk alone, with a network card';
   if (details?.exec_id === 'startup') return '`fuse environment logs ID startup` shows all that the script wrote';
   if (details?.state === 'paused')
     return '`fuse environment resume` lets it go on; one that was created with --auto-resume does by itself';
