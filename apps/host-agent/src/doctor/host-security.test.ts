@@ -6,7 +6,7 @@ import { temporaryDirectory } from '@fuse/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { confinementCheck, controlGroupsCheck, judgeConfinement } from './checks/confinement.ts';
 import { judgeNetworkTools, kvmPermissionsCheck } from './checks/devices.ts';
-import { firecrackerCheck, judgeMissing } from './checks/firecracker.ts';
+import { firecrackerCheck, judgeFound, judgeMissing } from './checks/firecracker.ts';
 import { kernelCheck } from './checks/kernel.ts';
 import { hyperThreadingCheck, mitigationsCheck, samePageMergingCheck, swapCheck } from './checks/side-channels.ts';
 import type { Check, Finding } from './finding.ts';
@@ -134,6 +134,11 @@ describe('doctor, of a host,', () => {
     });
     expect((await run(firecrackerCheck, { ...missing, FUSE_VMM: 'firecracker' })).verdict).toBe('fail');
     expect((await run(firecrackerCheck, { ...missing, FUSE_VMM: 'qemu' })).verdict).toBe('ok');
+    expect(judgeFound('1.17.0', 'auto', 'firecracker').verdict).toBe('ok');
+    expect(judgeFound('1.17.0', 'auto', 'qemu')).toMatchObject({
+      verdict: 'warn',
+      message: expect.stringContaining('1.17.0'),
+    });
     expect(judgeMissing(new AppError('unavailable', 'too old', { hint: 'newer' }), 'auto').fix).toBe('newer');
   });
 });

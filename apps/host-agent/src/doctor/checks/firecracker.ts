@@ -6,17 +6,25 @@ import { type Check, type Finding, fail, ok, warn } from '../finding.ts';
 
 export const firecrackerCheck: Check = {
   name: 'Firecracker',
-  async run({ env }) {
+  async run({ env, vmm: usedVmm }) {
     const vmm = vmmConfigFromEnv(env);
     try {
       const { version } = await findFirecracker({ firecracker: vmm.firecrackerPath, jailer: vmm.jailerPath });
-      return ok(`${version}, with its jailer`);
+      return judgeFound(version, vmm.choice, (await usedVmm()).name);
     } catch (error) {
       if (!(error instanceof AppError)) throw error;
       return judgeMissing(error, vmm.choice);
     }
   },
 };
+
+export function judgeFound(version: string, choice: string, used: 'qemu' | 'firecracker'): Finding {
+  if (choice === 'qemu' || used === 'firecracker') return ok(`${version}, with its jailer`);
+  return warn(
+    `${version} is here, but VMs run in QEMU: none boots in it, or VMMs are not confined`,
+    'FUSE_VMM=firecracker makes the host agent say why; docs/firecracker.md says what it needs',
+  );
+}
 
 export function judgeMissing(error: AppError, choice: string): Finding {
   if (choice === 'qemu') return ok('not looked for: FUSE_VMM is qemu');
