@@ -159,6 +159,9 @@ function networkArguments(network: QemuMachine['network']): string[] {
   ];
 }
 
+/** Whose it is, for people and programs that look at processes: in its jail nothing else on its command line says so. */
+export const nameArguments = (directory: string): string[] => ['-name', `guest=${quoted(directory)}`];
+
 export function bootArguments(machine: QemuMachine, kernel: QemuKernel): string[] {
   return [
     ...machineArguments(machine),

@@ -21,6 +21,7 @@ import {
   LOG_FILE,
   MEMORY_FILE,
   machineFingerprint,
+  nameArguments,
   QEMU_PROGRAM,
   type QemuMachine,
   RUN_DIRECTORY,
@@ -191,13 +192,13 @@ class QemuDriver implements VmmDriver {
         ? {}
         : { network: { mac: network.mac, tapFd: inherited({ tap }) } }),
     };
-    const args =
-      kernel === undefined
+    const kernelFiles = cell === undefined ? kernel : { kernelPath: jailed.kernel, initramfsPath: jailed.initramfs };
+    const args = [
+      ...nameArguments(directory),
+      ...(kernel === undefined || kernelFiles === undefined
         ? restoreArguments(machine)
-        : bootArguments(
-            machine,
-            cell === undefined ? kernel : { kernelPath: jailed.kernel, initramfsPath: jailed.initramfs },
-          );
+        : bootArguments(machine, kernelFiles)),
+    ];
     if (cell === undefined || this.#jails === undefined)
       return VmmProcess.spawn({ program: QEMU_PROGRAM, args, directory, stdio });
     await chmod(directory, 0o711);
