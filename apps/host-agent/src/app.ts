@@ -1,11 +1,13 @@
 /** The host agent, put together by hand. Started on its own HTTP listener, by main.ts or inside another process. */
 import { setMaxListeners } from 'node:events';
 import { mkdir } from 'node:fs/promises';
+import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';
 import { type ObjectStore, openObjectStore } from '@fuse/object-store';
-import { Disposables, type Logger, Rereading, sleep } from '@fuse/runtime';
+import { Disposables, type Logger, memorySockets, Rereading, sleep } from '@fuse/runtime';
 import type { HostAgentConfig } from './config.ts';
 import { connectGuest } from './guest/guest-client.ts';
 import { Fences } from './http/fences.ts';
@@ -35,6 +37,8 @@ export interface HostAgentDeps {
 export interface HostAgent extends AsyncDisposable {
   /** Where it listens. */
   readonly url: string;
+  /** A connection from within this process, where it listens too. */
+  connect(options?: { allowHalfOpen?: boolean }): Duplex;
   /** For the end of a machine that has no other host agent to come. */
   destroyAllVms(): Promise<void>;
 }
@@ -143,6 +147,7 @@ export async function createHostAgent(
     if (config.join !== undefined) disposables.add('joining', new Joining(config.join, { token, log })).start();
     return {
       url,
+      connect: (options) => connectWithin(http.server, options),
       destroyAllVms: () => vms.destroyAll(),
       [Symbol.asyncDispose]: () => disposables[Symbol.asyncDispose](),
     };
@@ -160,6 +165,13 @@ function openNetwork(config: HostAgentConfig, { programs }: Assets, log: Logger)
     gatewayUid: config.confinement.uidBase - 1, // the VMMs' begin there
     log,
   });
+}
+
+function connectWithin(server: Server, options?: { allowHalfOpen?: boolean }): Duplex {
+  const [near, far] = memorySockets(options);
+  if (server.listening) server.emit('connection', far);
+  else near.destroy(Object.assign(new Error('it does not listen any more'), { code: 'ECONNREFUSED' }));
+  return near;
 }
 
 function urlOf({ address, family, port }: AddressInfo, tls: ServerTls | undefined): string {

@@ -1,4 +1,4 @@
-/** Orchestrator and host agent in one process: the same code as apart, with the same HTTP between them. */
+/** Orchestrator and host agent in one process: the same code as apart, with the same HTTP between them, over memory in place of the network. */
 import { createHostAgent, loadHostAgentConfig } from '@fuse/host-agent';
 import { openObjectStore } from '@fuse/object-store';
 import { createOrchestrator, loadOrchestratorConfig } from '@fuse/orchestrator';
@@ -74,7 +74,10 @@ export async function startStack({ home, env, port, token, log }: StackOptions):
     const orchestrator = await createOrchestrator(config, {
       log: log.child({ part: 'orchestrator' }),
       objectStore: store,
-      localHost: { id: HOST_ID, url: agent.url, token: hostToken },
+      localHost: {
+        registration: { id: HOST_ID, url: agent.url, token: hostToken },
+        connect: (options) => agent.connect(options),
+      },
     });
     let stopped: Promise<void> | undefined;
     const stopAccepting = () => {

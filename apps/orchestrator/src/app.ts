@@ -32,7 +32,7 @@ import { FileService } from './files/file-service.ts';
 import { registerFileRoutes } from './files/routes.ts';
 import { GuestFileService } from './guest-files/guest-file-service.ts';
 import { registerGuestFileRoutes } from './guest-files/routes.ts';
-import { HostDirectory } from './hosts/host-directory.ts';
+import { HostDirectory, type NearHost } from './hosts/host-directory.ts';
 import { HostJoining } from './hosts/host-joining.ts';
 import { installHostMetrics } from './hosts/host-metrics.ts';
 import { HostService } from './hosts/host-service.ts';
@@ -89,7 +89,7 @@ export interface OrchestratorDeps {
   /** Closed by whoever opened it. */
   objectStore: ObjectStore;
   /** A host in this process: known before the first request is served and the first open run goes on. */
-  localHost?: RegisterHost;
+  localHost?: { registration: RegisterHost; connect: NearHost['connect'] };
   /** Tests stop drivers of runs here. */
   checkpoint?: DriveContext['checkpoint'];
 }
@@ -126,7 +126,10 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
       }),
     );
     const hub = disposables.add('event hub', await EventHub.open(db));
-    const hostDirectory = disposables.add('host clients', new HostDirectory(db, hub, log, sealer, config.hostTls));
+    const hostDirectory = disposables.add(
+      'host clients',
+      new HostDirectory(db, hub, log, sealer, { tls: config.hostTls, near: nearHost(deps) }),
+    );
     const hosts = new HostService(db, sealer, { tls: config.hostTls, runRetentionMs: config.runs.retentionMs });
     const environmentContext: EnvironmentContext = {
       db,
@@ -162,7 +165,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
         clusterTag: cluster.tag,
         owner,
         intervals: config.reconciling,
-        localHostId: deps.localHost?.id,
+        localHostId: deps.localHost?.registration.id,
         network: config.network,
         metrics: createReconcileMetrics(metrics.registry),
       }),
@@ -327,7 +330,7 @@ export async function createOrchestrator(config: OrchestratorConfig, deps: Orche
     });
     disposables.defer('HTTP server', () => closeHttp(http, config.shutdownTimeoutMs));
     if (deps.localHost !== undefined) {
-      await hosts.refresh(deps.localHost);
+      await hosts.refresh(deps.localHost.registration);
       await reconciler.cycle(); // what ended with the former process is not shown as if it ran
     }
     await listen(http, config.listen);
@@ -395,3 +398,6 @@ function urlOf({ address, family, port }: AddressInfo, tls: OrchestratorConfig['
   const host = address === '::' || address === '0.0.0.0' ? '127.0.0.1' : address;
   return `${tls === undefined ? 'http' : 'https'}://${family === 'IPv6' && host.includes(':') ? `[${host}]` : host}:${port}`;
 }
+
+const nearHost = ({ localHost }: OrchestratorDeps): NearHost | undefined =>
+  localHost === undefined ? undefined : { url: localHost.registration.url, connect: localHost.connect };

@@ -7,7 +7,7 @@ import type { HostRow } from '../db/schema.ts';
 import type { EventHub } from '../events/events.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { type HostClient, HostClients } from './host-client.ts';
-import type { HostTls } from './host-request.ts';
+import type { HostAddress, HostTls } from './host-request.ts';
 import { markUnreachable, recordHeartbeat } from './host-states.ts';
 import { allHosts, hostById, openHostToken } from './host-store.ts';
 import { laterFence } from './later-fence.ts';
@@ -16,17 +16,29 @@ const HEARTBEAT_MS = 5_000;
 /** So long a host's address and token are taken to be what they were, unless it registers again: every command in an environment asks for them. */
 const ADDRESS_FRESH_MS = 1_000;
 
+/** A host agent in this process: connections to its URL are made by `connect`. */
+export interface NearHost {
+  url: string;
+  connect: NonNullable<HostAddress['connect']>;
+}
+
+export interface HostReach {
+  tls?: HostTls | undefined;
+  near?: NearHost | undefined;
+}
+
 export class HostDirectory implements AsyncDisposable {
   readonly #db: Db;
   readonly #log: Logger;
   readonly #sealer: Sealer;
   #tls: HostTls | undefined;
+  readonly #near: NearHost | undefined;
   readonly #clients = new HostClients();
   readonly #recent = new Map<string, { client: HostClient; readAt: number }>();
   readonly #unwatch: Disposable;
   #changes = 0;
 
-  constructor(db: Db, hub: EventHub, log: Logger, sealer: Sealer, tls?: HostTls) {
+  constructor(db: Db, hub: EventHub, log: Logger, sealer: Sealer, { tls, near }: HostReach = {}) {
     this.#db = db;
     this.#unwatch = hub.watch('host', () => {
       this.#changes += 1;
@@ -35,6 +47,7 @@ export class HostDirectory implements AsyncDisposable {
     this.#log = log;
     this.#sealer = sealer;
     this.#tls = tls;
+    this.#near = near;
   }
 
   /** For connections from now on. */
@@ -50,6 +63,7 @@ export class HostDirectory implements AsyncDisposable {
       url: host.url,
       token: openHostToken(this.#sealer, host),
       tls: this.#tls,
+      connect: host.url === this.#near?.url ? this.#near.connect : undefined,
     });
     return fence === undefined ? client : client.fencedBy(fence);
   }

@@ -1,7 +1,7 @@
 /** One HTTP request to a host agent: its options, its body as it comes, and what a refusal of it means. */
 import http from 'node:http';
 import https from 'node:https';
-import type { Readable } from 'node:stream';
+import type { Duplex, Readable } from 'node:stream';
 import { AppError, ErrorEnvelope } from '@fuse/contract';
 
 export interface HostAddress {
@@ -9,6 +9,8 @@ export interface HostAddress {
   url: string;
   token: string | null;
   tls?: HostTls | undefined;
+  /** In place of the network. */
+  connect?: ((options: { allowHalfOpen?: boolean }) => Duplex) | undefined;
 }
 
 /** PEM. Undefined: the public authorities, and no certificate of ours. */
@@ -46,7 +48,7 @@ export function openRequest(
   const url = new URL(host.url);
   const client = url.protocol === 'https:' ? https : http;
   // A socket of one's own may be half closed: tunnels are.
-  const own = () => new client.Agent({ keepAlive: false, allowHalfOpen: true, ...trustOf(host) } as http.AgentOptions); // handed on to net.connect
+  const own = () => newAgent(host, { keepAlive: false, allowHalfOpen: true } as http.AgentOptions); // handed on to net.connect
   const request = client.request({
     protocol: url.protocol,
     hostname: url.hostname.replace(/^\[|\]$/g, ''),
@@ -63,6 +65,13 @@ export function openRequest(
   });
   request.setNoDelay(true);
   return request;
+}
+
+export function newAgent(host: HostAddress, options: http.AgentOptions): http.Agent {
+  const isSecure = new URL(host.url).protocol === 'https:';
+  const agent = isSecure ? new https.Agent({ ...options, ...trustOf(host) }) : new http.Agent(options);
+  const { connect } = host;
+  return connect === undefined ? agent : Object.assign(agent, { createConnection: connect });
 }
 
 export class SourceError extends Error {

@@ -7,20 +7,19 @@
  * - `invalid_argument` when a body that was to be sent failed before its end.
  */
 
-import http from 'node:http';
-import https from 'node:https';
+import type http from 'node:http';
 import { Readable } from 'node:stream';
 import { AppError } from '@fuse/contract';
 import type { ZodType } from 'zod';
 import {
   type HostAddress,
+  newAgent,
   openRequest,
   readBounded,
   refusal,
   SourceError,
   sendBody,
   TOKEN_REFUSED,
-  trustOf,
 } from './host-request.ts';
 import { type Upgraded, upgrade } from './host-upgrade.ts';
 
@@ -48,6 +47,7 @@ export interface HostCall {
   signal?: AbortSignal | undefined;
 }
 
+const KEPT_ALIVE = { keepAlive: true, keepAliveMsecs: 10_000, maxFreeSockets: 32, timeout: 0 };
 /** The agent closed a kept-alive connection just as we used it: nothing was processed, every call may be repeated. */
 const RACE_ERRORS = new Set(['ECONNRESET', 'EPIPE']);
 
@@ -60,7 +60,7 @@ export class HostTransport implements AsyncDisposable {
   constructor(host: HostAddress, over?: { transport: HostTransport; headers: http.OutgoingHttpHeaders }) {
     this.#host = host;
     this.#headers = over?.headers ?? {};
-    this.#agent = over === undefined ? newAgent(host) : over.transport.#agent;
+    this.#agent = over === undefined ? newAgent(host, KEPT_ALIVE) : over.transport.#agent;
   }
 
   async json<T extends ZodType>(call: HostCall, schema: T): Promise<ReturnType<T['parse']>> {
@@ -157,7 +157,10 @@ export class HostTransport implements AsyncDisposable {
     // Kept alive in name: a host that refuses then closes nothing under what is still being sent.
     const headers = { 'content-type': 'application/octet-stream', connection: 'keep-alive', ...call.headers };
     const request = openRequest(this.#host, { method, path, headers, signal });
-    request.once('socket', (socket) => socket.once('connect', () => deadline.pause()));
+    request.once('socket', (socket) => {
+      if (socket.connecting) socket.once('connect', () => deadline.pause());
+      else deadline.pause();
+    });
     request.once('finish', () => deadline.resume());
     const answer = answerOf(request);
     sendBody(body, request);
@@ -186,12 +189,6 @@ export class HostTransport implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#agent.destroy();
   }
-}
-
-function newAgent(host: HostAddress): http.Agent {
-  const options = { keepAlive: true, keepAliveMsecs: 10_000, maxFreeSockets: 32, timeout: 0 };
-  const isSecure = new URL(host.url).protocol === 'https:';
-  return isSecure ? new https.Agent({ ...options, ...trustOf(host) }) : new http.Agent(options);
 }
 
 function answerOf(request: http.ClientRequest): Promise<http.IncomingMessage> {
