@@ -105,6 +105,16 @@ export class Gateway {
     }
   }
 
+  /** One that an earlier host agent left is found again, or another is started where VMs need it. */
+  async takeUp(): Promise<void> {
+    if (this.#vms.size === 0 && (await findGateway(this.#options)) === undefined) return;
+    await this.ensure().catch((error: unknown) => {
+      if (this.#closed) return;
+      this.#options.log.error({ err: error }, 'gateway not started');
+      void this.#restart();
+    });
+  }
+
   /** Those who ask at the same time wait for one try. */
   async ensure(): Promise<void> {
     if (this.#closed) throw new AppError('unavailable', 'the host agent is stopping');

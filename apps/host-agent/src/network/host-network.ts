@@ -37,6 +37,7 @@ export class HostNetwork implements AsyncDisposable {
   readonly #pool: SlotPool;
   readonly #attached = new Map<string, Attached>();
   readonly #poll: NodeJS.Timeout;
+  #takingUp: Promise<void> = Promise.resolve();
 
   private constructor(
     options: HostNetworkOptions,
@@ -146,15 +147,20 @@ export class HostNetwork implements AsyncDisposable {
   }
 
   /** What an earlier host agent left is removed, but for the slots of VMs that were taken up again; those get a gateway. */
-  async takeUp(): Promise<void> {
-    if (this.#missing !== undefined) return;
+  takeUp(): Promise<void> {
+    this.#takingUp = this.#missing === undefined ? this.#takeUp() : Promise.resolve();
+    return this.#takingUp;
+  }
+
+  async #takeUp(): Promise<void> {
+    await this.#gateway.takeUp(); // first: it may have listeners in what is removed
     await this.#pool.sweep(new Set([...this.#attached.values()].map(({ slot }) => slot.name)));
-    if (this.#attached.size > 0) await this.#gateway.ensure();
   }
 
   /** With no VM left, nothing stays; otherwise the gateway serves them on. */
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#poll);
+    await this.#takingUp.catch(() => {}); // whoever began it hears of it
     await this.#pool.close();
     await (this.#attached.size === 0 ? this.#gateway.end() : this.#gateway.letGo());
   }

@@ -229,6 +229,21 @@ describe('a VM without a network', () => {
   });
 });
 
+describe('a host that lacks what a network takes', () => {
+  it('says what, starts VMs without a network, and refuses others', async () => {
+    const network = { ...DEFAULT_NETWORK, egressNamespace: 'is-not-there' };
+    await using lacking = await TestHost.open({ network });
+    expect(await lacking.call('GET', '/v1/capacity')).toMatchObject({
+      no_network: expect.stringContaining('is-not-there') as string,
+    });
+    await expect(lacking.create({ network: closed })).rejects.toMatchObject({
+      status: 503,
+      details: { reason: 'no_network' },
+    });
+    await lacking.create({ network: none });
+  });
+});
+
 describe('many', () => {
   it('are each in a slot of their own, and leave nothing', async () => {
     const cards = new Set<string>();
@@ -239,8 +254,7 @@ describe('many', () => {
     }
     expect(cards.size).toBe(MANY);
     expect(await slotsLeased()).toBe(0);
-    const descriptors = await readdir(`/proc/${await gatewayPid()}/fd`);
-    expect(descriptors.length).toBeLessThan(60); // three for each slot of the pool, and its own
+    expect(await gatewayDescriptors()).toBeLessThan(60); // three for each slot of the pool, and its own
   });
 });
 
@@ -254,6 +268,8 @@ describe('a host agent that is killed', () => {
     await program.kill();
     await program.start();
     expect(await gatewayPid()).toBe(gateway);
+    const prefix = await slotPrefix(`${host.directory}/host`);
+    await vi.waitFor(async () => expect(await slotNames(prefix)).toHaveLength(1), 10_000); // those that were ready are gone
     expect(await get(vm, 'http://one.shop.org/')).toBe('one.shop.org');
     expect(await get(vm, 'http://two.shop.org/')).toBe('-');
     await setNetwork(vm, allow('two.shop.org'));
@@ -264,6 +280,7 @@ describe('a host agent that is killed', () => {
     await program.start();
     await vi.waitFor(async () => expect(await get(vm, 'http://two.shop.org/')).toBe('two.shop.org'), 20_000);
     expect(await slotsLeased()).toBe(1);
+    expect(await gatewayDescriptors()).toBeLessThan(60);
     await host.destroy(vm);
     await program.kill();
     await host.start();
@@ -288,6 +305,10 @@ async function slotsLeased(): Promise<number> {
     vms.map(async ({ id }) => JSON.parse(await readFile(`${host.vmsDirectory}/${id}/vm.json`, 'utf8')) as object),
   );
   return slots.filter((record) => 'slot' in record).length;
+}
+
+async function gatewayDescriptors(): Promise<number> {
+  return (await readdir(`/proc/${await gatewayPid()}/fd`)).length;
 }
 
 async function gatewayPid(): Promise<number> {

@@ -53,6 +53,7 @@ async function replace(
   try {
     await endLast(core, snapshot_id);
     if (prepared.networkCard) core.insertCard();
+    else core.removeCard();
     const { memory } = prepared;
     const network = core.networkOrder;
     const start = { order, directory, memory, reason: 'restore', previousGeneration, network } as const;
@@ -64,7 +65,8 @@ async function replace(
       restore_id,
       exec_scope: newExecScope(),
       disk_only: prepared.fellBack === true,
-      ...(started.slot === undefined ? {} : { network_card: true, slot: started.slot }),
+      network_card: prepared.networkCard,
+      ...(started.slot === undefined ? {} : { slot: started.slot }),
     };
     await core
       .save((record) => ({ ...withoutKeys(record, ['error', 'paused_at_ms']), ...running }))

@@ -145,9 +145,14 @@ export class VmCore {
     });
   }
 
-  /** Before it is started for the first time: the card that its machine will have. */
+  /** Before it is started: its machine will have a card. */
   insertCard(past?: NetworkPast): void {
     this.network ??= new VmNetworkState(this.#record.order.network?.policies ?? [NO_NETWORK], past);
+  }
+
+  /** Its machine will be one of a snapshot without. */
+  removeCard(): void {
+    this.network = undefined;
   }
 
   /** What a start takes of it. */
