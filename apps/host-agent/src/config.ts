@@ -10,7 +10,7 @@ import { DEFAULT_UID_BASE } from './confinement/uid-slots.ts';
 import type { ServerTls } from './http/server.ts';
 import type { JoinConfig } from './joining/joining.ts';
 import { Cidrs, DEFAULT_NETWORK, NamespaceName, type NetworkConfig, PoolSize, Resolvers } from './network/config.ts';
-import type { DiskRate } from './vmm/qemu/command-line.ts';
+import type { DiskRate } from './vmm/driver.ts';
 import { type VmmConfig, vmmConfigOf, vmmVariables } from './vmm/vmm-config.ts';
 
 export interface HostAgentConfig {

@@ -10,9 +10,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { lock } from '../templates/process-lock.ts';
 import { TestHost } from '../vms/test-host.ts';
 import { TestProgram } from '../vms/test-program.ts';
-import { type AttackTargets, attackScript } from './attack-script.ts';
-import { ConfinedVmm, identityOf, runInJailOf } from './confined-vm.ts';
 import { hostHierarchies } from './hierarchies.ts';
+import { type AttackTargets, attackScript } from './test-attack.ts';
+import { ConfinedVmm, identityOf, runInJailOf } from './test-confined-vmm.ts';
 
 const UIDS = '/run/fuse/vmm-uids';
 const MIB = 1_048_576;

@@ -12,6 +12,12 @@ export interface MachineShape {
   memoryMiB: number;
 }
 
+/** What a VM's disks may do together. */
+export interface DiskRate {
+  bytesPerSecond?: number | undefined;
+  requestsPerSecond?: number | undefined;
+}
+
 /** Files of one instant of a VM. The writable disk of that instant lies beside them, made by the caller while the VM is stopped. */
 export interface SnapshotFiles {
   /** Guest memory, sparse, `memoryMiB` long. Mapped privately by every VM restored from it: never written again. */

@@ -6,7 +6,7 @@
  */
 import { join } from 'node:path';
 import { GUEST_PORT_NAME } from '@fuse/host-protocol';
-import type { MachineShape } from '../driver.ts';
+import type { DiskRate, MachineShape } from '../driver.ts';
 import { hostTscKhz } from './host-tsc.ts';
 
 export type Accelerator = 'kvm' | 'tcg';
@@ -75,11 +75,6 @@ export interface QemuMachine {
   diskRate?: DiskRate | undefined;
   /** The descriptor of a tap. */
   network?: { tapFd: number; mac: string } | undefined;
-}
-
-export interface DiskRate {
-  bytesPerSecond?: number | undefined;
-  requestsPerSecond?: number | undefined;
 }
 
 export interface QemuKernel {

@@ -8,7 +8,7 @@ import { AppError } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
 import { type Cell, Confinement, type ConfinementOptions, DEFAULT_CONFINEMENT } from '../../confinement/confinement.ts';
 import { type Limits, limitsOf } from '../../confinement/limits.ts';
-import type { BootSpec, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
+import type { BootSpec, DiskRate, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
 import { hostCpu } from '../host-cpu.ts';
 import { removeHostileDirectory } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
@@ -17,7 +17,6 @@ import type { ChildStdio } from '../spawner.ts';
 import {
   type Accelerator,
   bootArguments,
-  type DiskRate,
   LOG_FILE,
   MEMORY_FILE,
   machineFingerprint,
