@@ -174,6 +174,7 @@ describe.skipIf(missing !== undefined)(
         const proc = (file: string) => readFileSync(`/proc/${vmm.pid}/${file}`, 'utf8');
         expect(proc('status')).toMatch(new RegExp(`^Uid:\\s+${order.uid}\\s`, 'm'));
         expect(proc('cgroup')).toContain(`/fuse/vmm-${order.uid}`);
+        expect(proc('oom_score_adj').trim()).toBe('0');
         expect(proc('limits')).toMatch(/^Max core file size\s+0\s+0/m);
         const { stdout } = await promisify(execFile)('readlink', [`/proc/${vmm.pid}/ns/net`, '/proc/self/ns/net']);
         expect(new Set(stdout.trim().split('\n')).size).toBe(2);

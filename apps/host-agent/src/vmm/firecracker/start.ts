@@ -111,6 +111,8 @@ async function startJailed(
     const pid = await leftProcess(chroot, program);
     // From here on what it takes is counted as its VM's; it has taken next to nothing.
     for (const path of cell.cgroup.procsPaths) writeFileSync(path, String(pid));
+    // It is no more important than others when memory runs out, as the host agent may be.
+    writeFileSync(`/proc/${pid}/oom_score_adj`, '0');
     return await VmmProcess.follow({ directory, program: programs.firecracker, pid });
   } catch (cause) {
     await endLeft();
