@@ -1,6 +1,6 @@
 /**
  * The port to a virtual machine monitor: one process per VM, its own session, everything that is needed to find and adopt it
- * again in its own directory. Two drivers share it (`qemu/`, later `firecracker/`) and one contract suite.
+ * again in its own directory. Two drivers share it (`qemu/`, `firecracker/`) and one contract suite.
  *
  * A VM's disks are always the same two: `vda`, the image, read-only and shared; `vdb`, this VM's writable sparse ext4 file.
  * Nothing here talks to the guest: `openGuestChannel` gives the raw bytes, guest/ does the rest.
