@@ -22,7 +22,6 @@ const UIDS_DIRECTORY = '/run/fuse/vmm-uids';
 const CELL_FILE = 'cell.json';
 /** A VMM is in its group well before. */
 const START_MS = 60_000;
-const EXPECTED_FOR_MS = 5;
 
 export const confinementModes = ['auto', 'required', 'off'] as const;
 export type ConfinementMode = (typeof confinementModes)[number];
@@ -61,7 +60,7 @@ export class Confinement {
   readonly #log: Logger;
   readonly #cells = new Map<string, OpenCell>();
   readonly #ownProcs: readonly string[];
-  #expectedAtMs = Number.NEGATIVE_INFINITY;
+  #changing = false;
 
   private constructor(slots: UidSlots, hierarchies: readonly Hierarchy[], bootId: string, log: Logger) {
     this.#slots = slots;
@@ -105,11 +104,13 @@ export class Confinement {
    */
   expectStart(): void {
     const [procsPath] = this.#ownProcs;
-    if (procsPath === undefined || performance.now() - this.#expectedAtMs < EXPECTED_FOR_MS) return;
-    this.#expectedAtMs = performance.now();
-    writeFile(procsPath, '0').catch((error: unknown) =>
-      this.#log.debug({ err: error }, 'control groups not warmed up'),
-    );
+    if (procsPath === undefined || this.#changing) return;
+    this.#changing = true;
+    writeFile(procsPath, '0')
+      .catch((error: unknown) => this.#log.debug({ err: error }, 'control groups not warmed up'))
+      .finally(() => {
+        this.#changing = false;
+      });
   }
 
   take(directory: string, limits: Limits): Cell {
