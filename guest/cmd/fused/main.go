@@ -20,6 +20,7 @@ import (
 	"fuse/guest/internal/health"
 	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
+	"fuse/guest/internal/network"
 	"fuse/guest/internal/processes"
 	"fuse/guest/internal/protocol"
 	"fuse/guest/internal/reaper"
@@ -87,6 +88,9 @@ func run(logger *log.Logger) error {
 		return err
 	}
 	protocol.Rehearse()
+	if err := network.WakeUp(); err != nil {
+		logger.Printf("network card: %v", err)
+	}
 	agent := &server.Agent{
 		Execs:       registry,
 		Machine:     identity.New(machine.Random),

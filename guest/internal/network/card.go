@@ -54,17 +54,23 @@ func Parse(mac, address string, prefixBits int, gateway string, mtu int) (Settin
 	return s, ""
 }
 
-// Apply takes the card down, gives it the settings, and takes it up with a default route.
+// WakeUp takes the card up, without an address. What that takes is then behind a machine that wakes with a card that is up.
+func WakeUp() error {
+	err := withCard(func(socket int, name string) error { return setUp(socket, name, true) })
+	if errors.Is(err, ErrNoCard) {
+		return nil
+	}
+	return err
+}
+
+// Apply gives the card the settings, and takes it up with a default route.
 func Apply(s Settings) error {
 	return withCard(func(socket int, name string) error {
-		if err := setUp(socket, name, false); err != nil {
-			return err
-		}
 		for _, step := range []struct {
 			what string
 			do   func() error
 		}{
-			{"set hardware address", func() error { return setMAC(socket, name, s.MAC) }},
+			{"set hardware address", func() error { return replaceMAC(socket, name, s.MAC) }},
 			{"set mtu", func() error {
 				return change(socket, name, unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(uint32(s.MTU)); return nil })
 			}},
@@ -79,6 +85,18 @@ func Apply(s Settings) error {
 		}
 		return nil
 	})
+}
+
+// replaceMAC does it on a card that is up where the driver can.
+func replaceMAC(socket int, name string, mac net.HardwareAddr) error {
+	err := setMAC(socket, name, mac)
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	if err := setUp(socket, name, false); err != nil {
+		return err
+	}
+	return setMAC(socket, name, mac)
 }
 
 // Down takes the card down, its addresses and routes with it.

@@ -99,7 +99,7 @@ export const GuestIdentity = z.object({
   /** `create`, `fork`, `restore` or `resume`. */
   reason: z.string().max(32).optional(),
   /**
-   * Of a VM with a network card (the only one, virtio): the guest takes the card down, sets hardware address, address and default route, takes it up again and writes
+   * Of a VM with a network card (the only one, virtio): the guest sets hardware address, address and default route, takes it up and writes
    * /etc/resolv.conf. IPv6 stays off. Absent: a card that is there is taken down.
    */
   network: z
