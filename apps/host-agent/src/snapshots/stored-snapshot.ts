@@ -37,7 +37,16 @@ const STARTS_GO_FIRST_MS = 2_000;
 /** What is known of a snapshot before it is there. */
 export type SnapshotAbout = Pick<
   SnapshotRecord,
-  'id' | 'tag' | 'vm_id' | 'image' | 'shape' | 'made_on' | 'include_memory' | 'network_card' | 'parent_id' | 'created_at'
+  | 'id'
+  | 'tag'
+  | 'vm_id'
+  | 'image'
+  | 'shape'
+  | 'made_on'
+  | 'include_memory'
+  | 'network_card'
+  | 'parent_id'
+  | 'created_at'
 >;
 
 /** Makes the files in the (empty) directory and names them; the disk is SNAPSHOT_DISK_FILE. */
