@@ -3,7 +3,7 @@
  * synchronously: a start pays for system calls alone.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
@@ -19,6 +19,7 @@ const SHARES_PER_CPU = 1_024;
 const WEIGHT_PER_CPU = 100;
 const MAX_SHARES = 262_144;
 const MAX_WEIGHT = 10_000;
+const MEMORY_SHARE_OF_ALL = 0.9;
 
 export interface CgroupUsage {
   memoryBytes: number;
@@ -100,21 +101,31 @@ export class Cgroup {
   }
 }
 
-/** The names that there are, whoever made them. */
+/** What holds for all VMs of the machine together, whoever starts them: the host itself goes on whatever they do. */
 export function prepareParents(hierarchies: readonly Hierarchy[]): void {
-  const cpus = availableParallelism();
   for (const { version, mountPath, controllers } of hierarchies) {
     const parent = join(mountPath, CGROUP_PARENT);
     mkdirSync(parent, { recursive: true });
     if (version === 2)
       for (const directory of [mountPath, parent])
         writeFileSync(join(directory, 'cgroup.subtree_control'), controllers.map((each) => `+${each}`).join(' '));
-    // All VMs together weigh as much as one plain process on every processor, twice.
-    if (!controllers.includes('cpu')) continue;
-    if (version === 1)
-      writeFileSync(join(parent, 'cpu.shares'), String(Math.min(MAX_SHARES, 2 * SHARES_PER_CPU * cpus)));
-    else writeFileSync(join(parent, 'cpu.weight'), String(Math.min(MAX_WEIGHT, 2 * WEIGHT_PER_CPU * cpus)));
+    for (const controller of controllers)
+      for (const [file, value] of parentSettings(version, controller)) writeFileSync(join(parent, file), value);
   }
+}
+
+/** On each processor they weigh as much as two plain processes of the host's. */
+function parentSettings(version: 1 | 2, controller: Controller): [string, string][] {
+  const weighsAs = 2 * availableParallelism();
+  if (controller === 'cpu')
+    return version === 2
+      ? [['cpu.weight', String(Math.min(MAX_WEIGHT, weighsAs * WEIGHT_PER_CPU))]]
+      : [['cpu.shares', String(Math.min(MAX_SHARES, weighsAs * SHARES_PER_CPU))]];
+  if (controller === 'memory')
+    return [
+      [version === 2 ? 'memory.max' : 'memory.limit_in_bytes', String(Math.floor(totalmem() * MEMORY_SHARE_OF_ALL))],
+    ];
+  return [];
 }
 
 /** Of those that `isTaken` does not know. */

@@ -277,6 +277,19 @@ it('a VM that is limited in what its disk does takes its time', async () => {
   await host.start();
 });
 
+it('a host agent that confines nothing runs VMs all the same, and those that are confined', async () => {
+  await host.stop();
+  await host.start({ confinement: { mode: 'off', uidBase: 870_000 } });
+  const { id } = await host.create();
+  expect(new ConfinedVmm(await host.vmmPid(id)).uid).toBe(0);
+  await host.pause(id);
+  await host.resume(id);
+  for (const each of [id, oneId]) expect((await host.shell(each, 'echo runs')).stdout.toString()).toBe('runs\n');
+  await host.destroy(id);
+  await host.stop();
+  await host.start();
+});
+
 describe('what a VMM had', () => {
   const uidsOf = async (directory: string) => {
     const names = await readdir(UIDS);
