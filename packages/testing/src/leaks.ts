@@ -2,13 +2,16 @@
  * What a test may leave behind, counted before and after it:
  *   const before = await resourceSnapshot({ directories: [dataDir] });  …  await expectNoLeaks(before);
  * Seen always: this process's descendants and open descriptors. Seen for the watched directories: their entries, mounts in them, loop
- * devices over their files, and every process whose command line names them (a VMM is a session of its own, so no descendant).
+ * devices over their files, users that VMMs have for them, and every process whose command line names them (a VMM is a session of its own, so no descendant).
  * `wholeMachine` adds all mounts, loop devices, network links and named network namespaces: for suites that have the machine to themselves.
  */
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { descendantsOf, runningProcesses } from './processes.ts';
+
+/** The host agent's (confinement/). */
+const VMM_USERS = '/run/fuse/vmm-uids';
 
 export interface WatchedResources {
   directories?: readonly string[];
@@ -30,6 +33,7 @@ export async function resourceSnapshot(watched: WatchedResources = {}): Promise<
     descriptors(),
     mounts(concerns),
     loopDevices(concerns),
+    cells(concerns),
     ...directories.map(entries),
     ...(wholeMachine ? [names('network link', '/sys/class/net'), names('network namespace', '/run/netns')] : []),
   ]);
@@ -83,6 +87,14 @@ async function loopDevices(concerns: (path: string) => boolean): Promise<string[
     }),
   );
   return backed.filter(({ file }) => file !== '' && concerns(file)).map(({ device, file }) => `${device} over ${file}`);
+}
+
+/** Users and control groups of VMMs: a link for each, named for the user, says for which boot and directory. */
+async function cells(concerns: (path: string) => boolean): Promise<string[]> {
+  const uids = await readdir(VMM_USERS).catch(() => []);
+  const owners = await Promise.all(uids.map((uid) => readlink(join(VMM_USERS, uid)).catch(() => ''))); // gone meanwhile
+  const cells = uids.map((uid, index) => ({ uid, directory: owners[index]?.split(' ').slice(1).join(' ') ?? '' }));
+  return cells.filter((each) => concerns(each.directory)).map((each) => `VMM user ${each.uid} of ${each.directory}`);
 }
 
 async function entries(directory: string): Promise<string[]> {
