@@ -8,7 +8,8 @@ import { createProgram } from './program.ts';
 export async function main(argv: readonly string[]): Promise<void> {
   const io = processIo();
   try {
-    await createProgram({ io, env: process.env, argv: argv.slice(2) }).parseAsync([...argv]);
+    const program = await createProgram({ io, env: process.env, argv: argv.slice(2) });
+    await program.parseAsync([...argv]);
   } catch (error) {
     process.exitCode = exitCodeFor(error);
     if (!(error instanceof BrokenPipe) && !(error instanceof Interrupted)) await io.err(Buffer.from(errorText(error)));

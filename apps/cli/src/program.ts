@@ -1,30 +1,8 @@
-/** The whole command tree; one command a file in commands/. */
+/** The command tree; one command a file in commands/, loaded when it is meant: to load all takes longer than most calls. */
 import { VERSION } from '@fuse/sdk';
 import { Command } from 'commander';
 import { addGlobalOptions, type Cli } from './cli.ts';
-import { addApiKeyCommands } from './commands/apikey/group.ts';
-import { addAuditCommand } from './commands/audit.ts';
-import { addComputerCommands } from './commands/computer/group.ts';
-import { addConnectCommand } from './commands/connect.ts';
-import { addContextCommands } from './commands/context/group.ts';
-import { addCpCommand } from './commands/cp.ts';
-import { addDoctorCommand } from './commands/doctor.ts';
-import { addEnvironmentCommands } from './commands/environment/group.ts';
-import { addEventsCommand } from './commands/events.ts';
-import { addHostCommands } from './commands/host/group.ts';
-import { addImageCommands } from './commands/image-list.ts';
-import { addLocalCommands } from './commands/local.ts';
-import { addMetricsCommand } from './commands/metrics.ts';
-import { addPortForwardCommand } from './commands/port-forward.ts';
-import { addQueueCommand } from './commands/queue.ts';
-import { addQuickstartCommand } from './commands/quickstart.ts';
-import { addQuotaCommands } from './commands/quotas.ts';
-import { addRunCommand } from './commands/run.ts';
-import { addRunsCommands } from './commands/runs/group.ts';
-import { addSnapshotCommands } from './commands/snapshot/group.ts';
-import { addStatusCommand } from './commands/status.ts';
-import { addTenantCommands } from './commands/tenant/group.ts';
-import { addUsageCommand } from './commands/usage.ts';
+import { addNamed, type CommandPart, commandWords } from './command-parts.ts';
 
 const AFTER_HELP = `
 Whom commands talk to: --context, else FUSE_URL with FUSE_TOKEN, else the context that \`fuse connect\` or
@@ -48,7 +26,50 @@ Examples:
   fuse hosts                                the machines, and how full they are
 `;
 
-export function createProgram(cli: Cli): Command {
+/** In the order of the help; each by the words that it begins with. */
+const parts: readonly CommandPart[] = [
+  { words: ['run'], load: async () => (await import('./commands/run.ts')).addRunCommand },
+  { words: ['runs'], load: async () => (await import('./commands/runs/group.ts')).addRunsCommands },
+  {
+    words: ['environment', 'env', 'envs', 'environments'],
+    load: async () => (await import('./commands/environment/group.ts')).addEnvironmentCommands,
+  },
+  { words: ['cp'], load: async () => (await import('./commands/cp.ts')).addCpCommand },
+  { words: ['port-forward'], load: async () => (await import('./commands/port-forward.ts')).addPortForwardCommand },
+  {
+    words: ['snapshot', 'snapshots', 'snaps', 'snap'],
+    load: async () => (await import('./commands/snapshot/group.ts')).addSnapshotCommands,
+  },
+  { words: ['computer'], load: async () => (await import('./commands/computer/group.ts')).addComputerCommands },
+  { words: ['image', 'images'], load: async () => (await import('./commands/image-list.ts')).addImageCommands },
+  { words: ['quickstart'], load: async () => (await import('./commands/quickstart.ts')).addQuickstartCommand },
+  { words: ['local'], load: async () => (await import('./commands/local.ts')).addLocalCommands },
+  { words: ['connect'], load: async () => (await import('./commands/connect.ts')).addConnectCommand },
+  {
+    words: ['context', 'contexts', 'ctx'],
+    load: async () => (await import('./commands/context/group.ts')).addContextCommands,
+  },
+  { words: ['status'], load: async () => (await import('./commands/status.ts')).addStatusCommand },
+  { words: ['doctor'], load: async () => (await import('./commands/doctor.ts')).addDoctorCommand },
+  {
+    words: ['hosts', 'host-list', 'host'],
+    load: async () => (await import('./commands/host/group.ts')).addHostCommands,
+  },
+  {
+    words: ['apikeys', 'apikey', 'keys'],
+    load: async () => (await import('./commands/apikey/group.ts')).addApiKeyCommands,
+  },
+  { words: ['tenants', 'tenant'], load: async () => (await import('./commands/tenant/group.ts')).addTenantCommands },
+  { words: ['quotas', 'quota'], load: async () => (await import('./commands/quotas.ts')).addQuotaCommands },
+  { words: ['usage'], load: async () => (await import('./commands/usage.ts')).addUsageCommand },
+  { words: ['queue'], load: async () => (await import('./commands/queue.ts')).addQueueCommand },
+  { words: ['audit'], load: async () => (await import('./commands/audit.ts')).addAuditCommand },
+  { words: ['events'], load: async () => (await import('./commands/events.ts')).addEventsCommand },
+  { words: ['metrics'], load: async () => (await import('./commands/metrics.ts')).addMetricsCommand },
+];
+
+/** With the commands that the command line names, or all of them where it names none. */
+export async function createProgram(cli: Cli): Promise<Command> {
   const program = new Command('fuse')
     .description('Disposable microVMs for AI agents.')
     .version(VERSION, '-v, --version')
@@ -58,28 +79,6 @@ export function createProgram(cli: Cli): Command {
     .addHelpText('after', AFTER_HELP);
   program.showHelpAfterError('hint: --help shows what can be given');
   addGlobalOptions(program);
-  addRunCommand(program, cli);
-  addRunsCommands(program, cli);
-  addEnvironmentCommands(program, cli);
-  addCpCommand(program, cli);
-  addPortForwardCommand(program, cli);
-  addSnapshotCommands(program, cli);
-  addComputerCommands(program, cli);
-  addImageCommands(program, cli);
-  addQuickstartCommand(program, cli);
-  addLocalCommands(program, cli);
-  addConnectCommand(program, cli);
-  addContextCommands(program, cli);
-  addStatusCommand(program, cli);
-  addDoctorCommand(program, cli);
-  addHostCommands(program, cli);
-  addApiKeyCommands(program, cli);
-  addTenantCommands(program, cli);
-  addQuotaCommands(program, cli);
-  addUsageCommand(program, cli);
-  addQueueCommand(program, cli);
-  addAuditCommand(program, cli);
-  addEventsCommand(program, cli);
-  addMetricsCommand(program, cli);
+  await addNamed(program, cli, parts, commandWords(cli.argv)[0]);
   return program;
 }

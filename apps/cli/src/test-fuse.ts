@@ -69,7 +69,7 @@ export async function fuse(args: readonly string[], env: ProcessEnv): Promise<Sa
     brokenPipe: new AbortController().signal,
     errIsTerminal: false,
   };
-  const program = createProgram({ io, env, argv: args });
+  const program = await createProgram({ io, env, argv: args });
   const all = [program];
   for (const command of all) {
     all.push(...command.commands);

@@ -5,7 +5,6 @@
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { parse, stringify } from 'yaml';
 import { z } from 'zod';
 import { CliError } from '../cli-error.ts';
 import type { ProcessEnv } from './fuse-home.ts';
@@ -44,6 +43,7 @@ export async function readContextFile(path: string): Promise<ContextFile> {
       cause: error,
     });
   }
+  const { parse } = await import('yaml');
   try {
     return ContextFile.parse(parse(text) ?? {});
   } catch (error) {
@@ -59,6 +59,7 @@ export async function readContextFile(path: string): Promise<ContextFile> {
 export async function writeContextFile(path: string, file: ContextFile): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const partial = `${path}.${process.pid}.partial`;
+  const { stringify } = await import('yaml');
   await writeFile(partial, stringify(file), { mode: 0o600 });
   await chmod(partial, 0o600);
   await rename(partial, path);

@@ -4,7 +4,6 @@ import type { FuseClient } from '../client.ts';
 import { FuseError } from '../errors.ts';
 import type { Ownership } from '../remote-files.ts';
 import { type Copied, CopyCount, type CopyOptions } from './copy-options.ts';
-import { packDirectory } from './pack-directory.ts';
 
 export interface CopyInOptions extends CopyOptions, Ownership {
   /** Of a file; default: its own. */
@@ -28,6 +27,7 @@ export async function copyIn(
   const info = await stat(localPath);
   let count = new CopyCount(options);
   if (info.isDirectory()) {
+    const { packDirectory } = await import('./pack-directory.ts');
     await files.untar(
       remotePath,
       () => {

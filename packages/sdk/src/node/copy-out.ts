@@ -3,7 +3,6 @@ import { basename, dirname, resolve } from 'node:path';
 import type { FuseClient } from '../client.ts';
 import { FuseError } from '../errors.ts';
 import { type Copied, CopyCount, type CopyOptions } from './copy-options.ts';
-import { extractTar } from './extract-tar.ts';
 import { SafeTarget } from './safe-target.ts';
 
 /**
@@ -24,6 +23,7 @@ export async function copyOut(
   const count = new CopyCount(options);
   const { type } = await files.stat(remotePath, call);
   if (type === 'directory') {
+    const { extractTar } = await import('./extract-tar.ts');
     const isNew = (await mkdir(localPath, { recursive: true })) !== undefined;
     const archive = await files.tar(remotePath, call);
     await extractTar(archive, await realpath(localPath), { count, isNew, signal });

@@ -1,4 +1,3 @@
-import { Agent, fetch as undiciFetch } from 'undici';
 import type { Fetch } from '../transport.ts';
 
 /**
@@ -6,6 +5,16 @@ import type { Fetch } from '../transport.ts';
  * `timeoutMs` and to signals.
  */
 export function nodeFetch(): Fetch {
+  let loading: Promise<Fetch> | undefined;
+  return async (url, init) => {
+    loading ??= load();
+    return (await loading)(url, init);
+  };
+}
+
+/** Loaded with the first call: it takes as long as most commands of a shell. */
+async function load(): Promise<Fetch> {
+  const { Agent, fetch: undiciFetch } = await import('undici');
   const dispatcher = new Agent({ headersTimeout: 0, bodyTimeout: 0 });
   const fetch = undiciFetch as unknown as (url: URL, init: object) => Promise<Response>; // undici's types of Response are its own
   return (url, init) => fetch(url, { ...init, dispatcher });

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { WebSocket } from 'ws';
+import type { WebSocket } from 'ws';
 import { apiErrorFrom, FuseConnectionError } from '../errors.ts';
 import { closeError, type MessageSocket, type WebSockets } from '../web-sockets.ts';
 
@@ -14,8 +14,9 @@ const STALL_MS = 45_000;
 export function nodeWebSockets(): WebSockets {
   return {
     carriesHeaders: true,
-    open: (url, { headers, signal }) =>
-      new Promise((resolve, reject) => {
+    open: async (url, { headers, signal }) => {
+      const { WebSocket } = await import('ws');
+      return new Promise((resolve, reject) => {
         signal?.throwIfAborted();
         const ws = new WebSocket(url, { headers, perMessageDeflate: false, maxPayload: MAX_MESSAGE_BYTES });
         const abort = () => {
@@ -38,7 +39,8 @@ export function nodeWebSockets(): WebSockets {
           settled();
           resolve(socket);
         });
-      }),
+      });
+    },
   };
 }
 

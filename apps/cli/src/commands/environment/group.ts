@@ -1,60 +1,44 @@
 import type { Command } from 'commander';
 import { addGlobalOptions, type Cli } from '../../cli.ts';
-import { addEnvironmentCatCommand } from './cat.ts';
-import { addEnvironmentCreateCommand } from './create.ts';
-import { addEnvironmentDestroyCommand } from './destroy.ts';
-import { addEnvironmentDiffCommand } from './diff.ts';
-import { addEnvironmentDrainCommand } from './drain.ts';
-import { addEnvironmentEditCommand } from './edit.ts';
-import { addEnvironmentExecCommand } from './exec.ts';
-import { addEnvironmentExecsCommand } from './execs.ts';
-import { addEnvironmentForkCommand } from './fork.ts';
-import { addEnvironmentGetCommand } from './get.ts';
-import { addEnvironmentKillCommand } from './kill.ts';
-import { addEnvironmentListCommand } from './list.ts';
-import { addEnvironmentLogsCommand } from './logs.ts';
-import { addEnvironmentLsCommand } from './ls.ts';
-import { addEnvironmentNetworkCommand } from './network.ts';
-import { addEnvironmentPauseCommand } from './pause.ts';
-import { addEnvironmentPlacementCommand } from './placement.ts';
-import { addEnvironmentPsCommand } from './ps.ts';
-import { addEnvironmentResumeCommand } from './resume.ts';
-import { addEnvironmentRotateTokenCommand } from './rotate-token.ts';
-import { addEnvironmentShellCommand } from './shell.ts';
-import { addEnvironmentSignalCommand } from './signal.ts';
-import { addEnvironmentUpdateCommand } from './update.ts';
-import { addEnvironmentWaitCommand } from './wait.ts';
-import { addEnvironmentWatchCommand } from './watch.ts';
+import { addNamed, type CommandPart, commandWords } from '../../command-parts.ts';
 
-export function addEnvironmentCommands(parent: Command, cli: Cli): void {
+/** In the order of the help. */
+const parts: readonly CommandPart[] = [
+  { words: ['create'], load: async () => (await import('./create.ts')).addEnvironmentCreateCommand },
+  { words: ['list'], load: async () => (await import('./list.ts')).addEnvironmentListCommand },
+  { words: ['get'], load: async () => (await import('./get.ts')).addEnvironmentGetCommand },
+  { words: ['exec'], load: async () => (await import('./exec.ts')).addEnvironmentExecCommand },
+  { words: ['shell', 'ssh'], load: async () => (await import('./shell.ts')).addEnvironmentShellCommand },
+  { words: ['execs'], load: async () => (await import('./execs.ts')).addEnvironmentExecsCommand },
+  { words: ['logs'], load: async () => (await import('./logs.ts')).addEnvironmentLogsCommand },
+  { words: ['wait'], load: async () => (await import('./wait.ts')).addEnvironmentWaitCommand },
+  { words: ['signal'], load: async () => (await import('./signal.ts')).addEnvironmentSignalCommand },
+  { words: ['kill'], load: async () => (await import('./kill.ts')).addEnvironmentKillCommand },
+  { words: ['ps'], load: async () => (await import('./ps.ts')).addEnvironmentPsCommand },
+  { words: ['ls'], load: async () => (await import('./ls.ts')).addEnvironmentLsCommand },
+  { words: ['cat'], load: async () => (await import('./cat.ts')).addEnvironmentCatCommand },
+  { words: ['edit'], load: async () => (await import('./edit.ts')).addEnvironmentEditCommand },
+  { words: ['diff'], load: async () => (await import('./diff.ts')).addEnvironmentDiffCommand },
+  { words: ['fork'], load: async () => (await import('./fork.ts')).addEnvironmentForkCommand },
+  { words: ['pause'], load: async () => (await import('./pause.ts')).addEnvironmentPauseCommand },
+  { words: ['resume'], load: async () => (await import('./resume.ts')).addEnvironmentResumeCommand },
+  { words: ['update'], load: async () => (await import('./update.ts')).addEnvironmentUpdateCommand },
+  {
+    words: ['rotate-token', 'rotate'],
+    load: async () => (await import('./rotate-token.ts')).addEnvironmentRotateTokenCommand,
+  },
+  { words: ['network'], load: async () => (await import('./network.ts')).addEnvironmentNetworkCommand },
+  { words: ['placement'], load: async () => (await import('./placement.ts')).addEnvironmentPlacementCommand },
+  { words: ['watch', 'follow', 'events'], load: async () => (await import('./watch.ts')).addEnvironmentWatchCommand },
+  { words: ['drain'], load: async () => (await import('./drain.ts')).addEnvironmentDrainCommand },
+  { words: ['destroy', 'rm', 'delete'], load: async () => (await import('./destroy.ts')).addEnvironmentDestroyCommand },
+];
+
+export async function addEnvironmentCommands(parent: Command, cli: Cli): Promise<void> {
   const group = parent
     .command('environment')
     .aliases(['env', 'envs', 'environments'])
     .description('microVMs that stay until they are destroyed.');
   addGlobalOptions(group);
-  addEnvironmentCreateCommand(group, cli);
-  addEnvironmentListCommand(group, cli);
-  addEnvironmentGetCommand(group, cli);
-  addEnvironmentExecCommand(group, cli);
-  addEnvironmentShellCommand(group, cli);
-  addEnvironmentExecsCommand(group, cli);
-  addEnvironmentLogsCommand(group, cli);
-  addEnvironmentWaitCommand(group, cli);
-  addEnvironmentSignalCommand(group, cli);
-  addEnvironmentKillCommand(group, cli);
-  addEnvironmentPsCommand(group, cli);
-  addEnvironmentLsCommand(group, cli);
-  addEnvironmentCatCommand(group, cli);
-  addEnvironmentEditCommand(group, cli);
-  addEnvironmentDiffCommand(group, cli);
-  addEnvironmentForkCommand(group, cli);
-  addEnvironmentPauseCommand(group, cli);
-  addEnvironmentResumeCommand(group, cli);
-  addEnvironmentUpdateCommand(group, cli);
-  addEnvironmentRotateTokenCommand(group, cli);
-  addEnvironmentNetworkCommand(group, cli);
-  addEnvironmentPlacementCommand(group, cli);
-  addEnvironmentWatchCommand(group, cli);
-  addEnvironmentDrainCommand(group, cli);
-  addEnvironmentDestroyCommand(group, cli);
+  await addNamed(group, cli, parts, commandWords(cli.argv)[1]);
 }
