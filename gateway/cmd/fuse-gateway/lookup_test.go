@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net/http"
 	"net/netip"
 	"testing"
 
@@ -14,6 +15,7 @@ func TestGateway(t *testing.T) {
 	r.dns.Set("evil.test", shared)
 	r.dns.Set("one.wild.test", shared)
 	r.dns.Set("six.test", sixth)
+	descriptors := r.descriptors(t)
 	t.Run("unprivileged", func(t *testing.T) { unprivileged(t, r) })
 	for _, part := range []struct {
 		name string
@@ -32,6 +34,10 @@ func TestGateway(t *testing.T) {
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, r) })
 	}
+	// Of a VM that is gone nothing is left.
+	r.attach(t, allowing())
+	r.call(t, "DELETE", "/vms/"+vmID, nil, http.StatusOK)
+	until(t, "no descriptor is left", func() bool { return r.descriptors(t) <= descriptors })
 }
 
 func lookUps(t *testing.T, r *rig) {

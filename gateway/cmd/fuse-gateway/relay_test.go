@@ -167,16 +167,30 @@ func slots(t *testing.T, r *rig) {
 	}
 }
 
+func (r *rig) pid(t *testing.T) int {
+	t.Helper()
+	var health struct{ Protocol, Pid int }
+	if err := json.Unmarshal(r.call(t, "GET", "/health", nil, http.StatusOK), &health); err != nil || health.Protocol != 1 {
+		t.Fatalf("%+v %v", health, err)
+	}
+	return health.Pid
+}
+
+func (r *rig) descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.pid(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
 // unprivileged looks at every thread.
 func unprivileged(t *testing.T, r *rig) {
 	if output, err := r.Gateway.Command(r.binary, "--directory", filepath.Dir(r.socket)).CombinedOutput(); err == nil || !strings.Contains(string(output), "another gateway") {
 		t.Fatalf("a second one: %s %v", output, err)
 	}
-	var health struct{ Protocol, Pid int }
-	if err := json.Unmarshal(r.call(t, "GET", "/health", nil, http.StatusOK), &health); err != nil || health.Protocol != 1 {
-		t.Fatalf("%+v %v", health, err)
-	}
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", health.Pid))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", r.pid(t)))
 	if err != nil || len(threads) == 0 {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package egress
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -16,55 +17,66 @@ const (
 	preconnectLimit = time.Minute
 	// Who has begun says within this what it wants.
 	firstBytesLimit = 15 * time.Second
-	// Elsewhere the server may be waited for: who is silent for this long gets it connected, and is looked at when it speaks.
-	silenceLimit = 200 * time.Millisecond
 )
 
-// carry looks at what the guest says first, connects, and passes on until the end.
+// carry looks at what is said first, connects, and passes on until the end.
 func (c *connection) carry() *refusal {
-	inspected := c.inspected()
-	web := c.target.port == 80 || c.target.port == 443
-	mustSpeak := web && restricts(c.policies(), c.target)
-	wait := silenceLimit
-	if mustSpeak {
-		wait = preconnectLimit
+	if c.mustSpeak() {
+		return c.carryClientFirst()
 	}
-	kind, err := c.peek(wait)
+	return c.carryEitherFirst()
+}
+
+// mustSpeak: TLS or HTTP is expected, and anything else refused.
+func (c *connection) mustSpeak() bool { return c.isWeb() && restricts(c.policies(), c.target) }
+
+func (c *connection) isWeb() bool { return c.target.port == 80 || c.target.port == 443 }
+
+// carryClientFirst asks nothing of the other side before the client has said who that is.
+func (c *connection) carryClientFirst() *refusal {
+	kind, err := c.peek(preconnectLimit, true)
 	switch {
-	case err != nil && len(c.pending) == 0 && mustSpeak:
+	case err != nil && len(c.pending) == 0:
 		return nil // nothing was asked of the other side
-	case errors.Is(err, os.ErrDeadlineExceeded) && len(c.pending) == 0:
-		return c.carrySilent(inspected)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse(policy.UnknownProtocol, "the client did not say enough in time")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil
 	}
+	return c.carryKind(kind, nil)
+}
+
+// carryKind has upstream where it is connected already.
+func (c *connection) carryKind(kind sniff.Kind, upstream *net.TCPConn) *refusal {
+	inspected := c.inspected()
 	switch kind {
 	case sniff.TLS:
-		return c.carryTLS(inspected)
+		return c.carryTLS(upstream, inspected)
 	case sniff.HTTP:
 		c.speaks(journal.HTTP)
 		if inspected {
-			return c.carryHTTP(nil)
+			return c.carryHTTP(upstream)
 		}
-		return c.carryAsIs(look{})
+		return c.carryAsIs(upstream, look{})
 	case sniff.HTTP2:
 		c.speaks(journal.HTTP)
 		if inspected {
 			return refuse(policy.UnknownProtocol, "HTTP/2 in clear")
 		}
-		return c.carryAsIs(look{})
+		return c.carryAsIs(upstream, look{})
 	default:
-		if mustSpeak {
+		if c.mustSpeak() {
 			return refuse(policy.UnknownProtocol, "neither TLS nor HTTP")
 		}
-		return c.carryAsIs(look{taken: true, conforms: !web})
+		return c.carryAsIs(upstream, c.opaque())
 	}
 }
 
-// peek reads until it is known what is spoken. After the first byte it waits as long as it takes to be sure.
-func (c *connection) peek(wait time.Duration) (sniff.Kind, error) {
+// opaque is the look at a protocol that gives no name.
+func (c *connection) opaque() look { return look{taken: true, conforms: !c.isWeb()} }
+
+// peek reads until it is known what is spoken. Who is patient waits after the first byte until that is sure; who is not takes what came with it.
+func (c *connection) peek(wait time.Duration, patient bool) (sniff.Kind, error) {
 	_ = c.guest.SetReadDeadline(time.Now().Add(wait))
 	defer func() { _ = c.guest.SetReadDeadline(time.Time{}) }()
 	buffer := make([]byte, 2048)
@@ -77,20 +89,28 @@ func (c *connection) peek(wait time.Duration) (sniff.Kind, error) {
 		if kind := sniff.First(c.pending); kind != sniff.NeedMore {
 			return kind, nil
 		}
-		if err != nil {
+		if err != nil || !patient {
 			return sniff.Other, err
 		}
 	}
 }
 
 // carryAsIs passes everything on.
-func (c *connection) carryAsIs(l look) *refusal {
-	upstream, r := c.connect()
+func (c *connection) carryAsIs(upstream *net.TCPConn, l look) *refusal {
+	upstream, r := c.connected(upstream)
 	if r != nil {
 		return r
 	}
 	c.passes(l)
 	return c.relay(upstream)
+}
+
+// connected connects unless that has been done.
+func (c *connection) connected(upstream *net.TCPConn) (*net.TCPConn, *refusal) {
+	if upstream != nil {
+		return upstream, nil
+	}
+	return c.connect()
 }
 
 // passes notes what was seen, and that the connection got through.

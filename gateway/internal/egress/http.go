@@ -152,13 +152,11 @@ func (p *httpProxy) dial(context.Context, string, string) (net.Conn, error) {
 	upstream := p.opened
 	p.opened = nil
 	p.mutex.Unlock()
-	if upstream == nil {
-		var r *refusal
-		if upstream, r = c.connect(); r != nil {
-			return nil, r
-		}
-		c.passes(look{taken: true, conforms: true})
+	upstream, r := c.connected(upstream)
+	if r != nil {
+		return nil, r
 	}
+	c.passes(look{taken: true, conforms: true})
 	return &countedConn{TCPConn: upstream, connection: c}, nil
 }
 

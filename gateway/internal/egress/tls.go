@@ -14,7 +14,7 @@ import (
 const handshakeLimit = 30 * time.Second
 
 // carryTLS checks the name that the client gives, and passes on. The handshake stays between the two sides.
-func (c *connection) carryTLS(inspected bool) *refusal {
+func (c *connection) carryTLS(upstream *net.TCPConn, inspected bool) *refusal {
 	c.speaks(journal.TLS)
 	_ = c.guest.SetReadDeadline(time.Now().Add(firstBytesLimit))
 	hello, raw, err := sniff.ReadHello(c)
@@ -24,13 +24,13 @@ func (c *connection) carryTLS(inspected bool) *refusal {
 			return refuse(policy.UnknownProtocol, "no ClientHello: %.100s", err.Error())
 		}
 		c.pending = append(raw, c.pending...)
-		return c.carryAsIs(look{})
+		return c.carryAsIs(upstream, look{})
 	}
 	r := c.checkHello(hello)
 	if r != nil {
 		return r
 	}
-	upstream, r := c.connect()
+	upstream, r = c.connected(upstream)
 	if r != nil {
 		return r
 	}
