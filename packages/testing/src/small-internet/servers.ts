@@ -26,6 +26,7 @@ async function start({ part, zone, tls }: ServerOrder): Promise<void> {
     await web.http(address, ports.httpElsewhere);
     await web.tls(address, ports.tls, tls);
     await web.echo(address, ports.echo);
+    await web.banner(address, ports.banner);
   }
   for (const address of [world.metadata, world.metadata6]) await web.http(address, ports.http, 'metadata');
 }

@@ -18,6 +18,23 @@ import {
   zone,
 } from './world.ts';
 
+/** What comes over the wire from the host: each destination once. Neighbours' own talk is none of it. */
+const WATCH = `table netdev watch {
+  set flows4 { type ipv4_addr . inet_proto . inet_service; size 65535; flags dynamic; }
+  set flows6 { type ipv6_addr . inet_proto . inet_service; size 65535; flags dynamic; }
+  set others4 { type ipv4_addr . inet_proto; size 65535; flags dynamic; }
+  set others6 { type ipv6_addr . inet_proto; size 65535; flags dynamic; }
+  chain in {
+    type filter hook ingress device "down0" priority 0; policy accept;
+    meta l4proto tcp tcp flags & (syn | ack) != syn accept
+    meta protocol ip meta l4proto { tcp, udp } add @flows4 { ip daddr . meta l4proto . th dport } accept
+    meta protocol ip6 meta l4proto { tcp, udp } add @flows6 { ip6 daddr . meta l4proto . th dport } accept
+    icmpv6 type { 130-137, 143 } accept
+    meta protocol ip add @others4 { ip daddr . meta l4proto }
+    meta protocol ip6 add @others6 { ip6 daddr . meta l4proto }
+  }
+}`;
+const WATCHED = ['flows4', 'flows6', 'others4', 'others6'] as const;
 const SERVERS = fileURLToPath(new URL('../../dist/small-internet/servers.js', import.meta.url));
 const DEADLINE_MS = 20_000;
 const run = promisify(execFile);
@@ -70,7 +87,15 @@ export class SmallInternet implements AsyncDisposable {
     return (await this.#reports()).flatMap(({ connections }) => connections);
   }
 
+  /** `151.101.1.10 tcp 80`: where packets of the host went, those that no server answers too; of TCP those that begin a connection. */
+  async flows(): Promise<string[]> {
+    const text = (await this.#nft('list', 'table', 'netdev', 'watch')).stdout;
+    const found = text.matchAll(/(?<=[{,\s])([0-9a-f.:]+) \. ([\w-]+)(?: \. (\d+))?(?=[,\s])/g);
+    return [...found].map(([, ...parts]) => parts.filter((part) => part !== undefined).join(' ')).sort();
+  }
+
   async forget(): Promise<void> {
+    for (const set of WATCHED) await this.#nft('flush', 'set', 'netdev', 'watch', set);
     await Promise.all(this.#servers.map((server) => ask(server, 'forget')));
   }
 
@@ -105,9 +130,14 @@ export class SmallInternet implements AsyncDisposable {
     await address(inside, `${world.router6}/126`, 'down0');
     await ip('-n', host, 'route', 'add', 'default', 'via', world.router);
     await ip('-n', host, '-6', 'route', 'add', 'default', 'via', world.router6);
+    await this.#nft(WATCH);
     const elsewhere = new Set<string>([world.host, world.host6, world.router, world.router6]);
     for (const each of Object.values(world))
       if (!elsewhere.has(each)) await address(inside, `${each}/${each.includes(':') ? 128 : 32}`, 'lo');
+  }
+
+  #nft(...args: string[]): Promise<{ stdout: string }> {
+    return run('ip', ['netns', 'exec', this.#inside, 'nft', ...args]);
   }
 
   async #serve(namespace: string, order: ServerOrder): Promise<void> {

@@ -1,10 +1,12 @@
 /** Servers that remember who came: HTTP, TLS with HTTP in it, and one that sends back what it gets. */
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import http from 'node:http';
 import https from 'node:https';
 import net, { type AddressInfo, type Server } from 'node:net';
 import type { SeenConnection } from './world.ts';
 
+const BANNER = 'SSH-2.0-small\r\n';
 const CHUNK = Buffer.alloc(64 * 1024, 'x');
 const SLOW_MS = 50;
 
@@ -34,7 +36,18 @@ export class WebServers {
     await listening(server, address, port);
   }
 
-  /** `/bytes/N`: that many; `/slow`: a line now and then, for ever; a body is counted; anything else is told who served it. */
+  /** Speaks first, then sends back what it gets. */
+  async banner(address: string, port: number): Promise<void> {
+    const server = net.createServer((socket) => {
+      this.connections.push({ service: 'banner', address, port });
+      socket.on('error', () => {});
+      socket.write(BANNER);
+      socket.pipe(socket);
+    });
+    await listening(server, address, port);
+  }
+
+  /** `/bytes/N`: that many; `/slow`: a line now and then, for ever; `/to/URL`: sends there; a body is counted; anything else is told who served it. */
   #serve(service: string, request: http.IncomingMessage, response: http.ServerResponse): void {
     const { localAddress: address = '', localPort: port = 0 } = request.socket;
     const serverName = 'servername' in request.socket ? request.socket.servername : undefined; // of TLS
@@ -48,17 +61,20 @@ export class WebServers {
     const size = /^\/bytes\/(\d+)$/.exec(path)?.[1];
     if (size !== undefined) sendBytes(response, Number(size));
     else if (path === '/slow') sendSlowly(response);
+    else if (path.startsWith('/to/')) response.writeHead(302, { location: decodeURIComponent(path.slice(4)) }).end();
     else this.#tell(request, response, { service, address, port, host, path, serverName });
   }
 
   #tell(request: http.IncomingMessage, response: http.ServerResponse, about: object): void {
     let received = 0;
+    const digest = createHash('sha256');
     request.on('data', (chunk: Buffer) => {
       received += chunk.length;
+      digest.update(chunk);
     });
     request.on('end', () => {
       response.setHeader('content-type', 'application/json');
-      response.end(`${JSON.stringify({ ...about, received })}\n`);
+      response.end(`${JSON.stringify({ ...about, received, sha256: digest.digest('hex') })}\n`);
     });
   }
 }

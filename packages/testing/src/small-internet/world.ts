@@ -21,7 +21,8 @@ export const world = {
   router6: '2a04:4e42:9::1',
 } as const;
 
-export const ports = { http: 80, tls: 443, httpElsewhere: 8_080, echo: 9_000 } as const;
+/** `banner`: the server speaks first, as that of SSH does. */
+export const ports = { banner: 22, http: 80, tls: 443, httpElsewhere: 8_080, echo: 9_000 } as const;
 
 /** Addresses of one name are answered all at once, of a `turns` one after the other, the last for ever. */
 export const NameRecord = z.object({
@@ -65,7 +66,7 @@ export const SeenQuery = z.object({
 export type SeenQuery = z.infer<typeof SeenQuery>;
 
 export const SeenConnection = z.object({
-  /** `http`, `tls`, `echo`, or `host`: the service that the host itself has. */
+  /** `http`, `tls`, `echo`, `banner`, or `host`: the service that the host itself has. */
   service: z.string(),
   address: z.string(),
   port: z.number(),
