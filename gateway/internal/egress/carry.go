@@ -77,13 +77,13 @@ func (c *connection) opaque() look { return look{taken: true, conforms: !c.isWeb
 
 // peek reads until it is known what is spoken. Who is patient waits after the first byte until that is sure; who is not takes what came with it.
 func (c *connection) peek(wait time.Duration, patient bool) (sniff.Kind, error) {
-	_ = c.guest.SetReadDeadline(time.Now().Add(wait))
+	c.listen(wait)
 	defer func() { _ = c.guest.SetReadDeadline(time.Time{}) }()
 	buffer := make([]byte, 2048)
 	for {
 		n, err := c.guest.Read(buffer)
 		if n > 0 && len(c.pending) == 0 {
-			_ = c.guest.SetReadDeadline(time.Now().Add(firstBytesLimit))
+			c.listen(firstBytesLimit)
 		}
 		c.pending = append(c.pending, buffer[:n]...)
 		if kind := sniff.First(c.pending); kind != sniff.NeedMore {
@@ -92,6 +92,14 @@ func (c *connection) peek(wait time.Duration, patient bool) (sniff.Kind, error) 
 		if err != nil || !patient {
 			return sniff.Other, err
 		}
+	}
+}
+
+// listen sets how long the guest is waited for. When the server speaks meanwhile, the wait is over, in whatever order the two come.
+func (c *connection) listen(wait time.Duration) {
+	_ = c.guest.SetReadDeadline(time.Now().Add(wait))
+	if c.serverFirst.Load() {
+		_ = c.guest.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 

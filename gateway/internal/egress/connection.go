@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fuse/gateway/internal/journal"
@@ -34,9 +35,11 @@ type connection struct {
 	guest   *net.TCPConn
 	// Read from the guest and not yet sent on.
 	pending []byte
-	began   time.Time
-	ctx     context.Context
-	cancel  context.CancelFunc
+	// The server has said something before the guest has.
+	serverFirst atomic.Bool
+	began       time.Time
+	ctx         context.Context
+	cancel      context.CancelFunc
 
 	mutex    sync.Mutex
 	target   target

@@ -2,7 +2,6 @@ package egress
 
 import (
 	"net"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,22 +33,20 @@ func (c *connection) carryEitherFirst() *refusal {
 // awaitServer watches for the server's first byte, and ends the wait for the guest's when it comes. What it returns says whether there was one, and
 // stops watching.
 func (c *connection) awaitServer(upstream *net.TCPConn) (spoke func() bool) {
-	var first, ending atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if readable(upstream) && !ending.Load() {
-			first.Store(true)
+		if readable(upstream) {
+			c.serverFirst.Store(true)
 			_ = c.guest.SetReadDeadline(time.Unix(1, 0))
 		}
 	}()
 	return func() bool {
-		ending.Store(true)
 		_ = upstream.SetReadDeadline(time.Unix(1, 0))
 		<-done
 		_ = upstream.SetReadDeadline(time.Time{})
 		_ = c.guest.SetReadDeadline(time.Time{})
-		return first.Load()
+		return c.serverFirst.Load()
 	}
 }
 
