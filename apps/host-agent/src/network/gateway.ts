@@ -105,9 +105,9 @@ export class Gateway {
     }
   }
 
-  /** One that an earlier host agent left is found again, or another is started where VMs need it. */
+  /** One that an earlier host agent left is found again, or another is started, where VMs need it. */
   async takeUp(): Promise<void> {
-    if (this.#vms.size === 0 && (await findGateway(this.#options)) === undefined) return;
+    if (this.#vms.size === 0) return (await findGateway(this.#options))?.kill();
     await this.ensure().catch((error: unknown) => {
       if (this.#closed) return;
       this.#options.log.error({ err: error }, 'gateway not started');
