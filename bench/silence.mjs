@@ -84,13 +84,10 @@ async function linesEnd(url) {
 }
 
 /** @param {FuseClient} client @param {string} way */
-const terminal = (client, way) =>
-  client.environments.attach(id, {
-    session: `terminal-${way.length}`,
-    rows: 24,
-    cols: 80,
-    cmd: ['sh', '-c', shell],
-  });
+function terminal(client, way) {
+  const session = `terminal-${way.length}`;
+  return client.environments.attach(id, { session, rows: 24, cols: 80, cmd: ['sh', '-c', shell] });
+}
 
 /** @param {FuseClient} client */
 async function becomesRunning(client) {
