@@ -10,7 +10,7 @@ import {
   type ListProcesses,
 } from '@fuse/contract';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LocalStack } from './support/local-stack.ts';
+import { LocalStack, signalVmm } from './support/local-stack.ts';
 
 let stack: LocalStack;
 let base: string;
@@ -274,7 +274,7 @@ describe('what became of an exec', { timeout: 180_000 }, () => {
           leaveWhen: (bytes) => {
             if (bytes.includes('before') && ++seen === forms.length) {
               killedAt = performance.now();
-              process.kill(pid ?? 0, 'SIGKILL');
+              signalVmm(pid, 'SIGKILL');
             }
             return false;
           },

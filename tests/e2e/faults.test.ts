@@ -1,7 +1,7 @@
 /** Every process killed at the worst moment: the run ends in a truthful state, nothing leaks, no command runs twice. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { LocalStack } from './support/local-stack.ts';
+import { LocalStack, signalVmm } from './support/local-stack.ts';
 
 let stack: LocalStack;
 beforeEach(async () => {
@@ -46,7 +46,7 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
     await until(run.id, 'running');
     await delay(700);
     const [pid] = await stack.vmmPids();
-    process.kill(pid ?? 0, 'SIGKILL');
+    signalVmm(pid, 'SIGKILL');
     const killed = performance.now();
     const ended = (await stack.client.runs.wait(run.id)).run;
     expect(performance.now() - killed).toBeLessThan(15_000);
@@ -62,7 +62,7 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
     await until(run.id, 'running');
     await delay(700);
     const [pid] = await stack.vmmPids();
-    process.kill(pid ?? 0, 'SIGSTOP');
+    signalVmm(pid, 'SIGSTOP');
     await stack.client.runs.cancel(run.id);
     expect((await stack.client.runs.wait(run.id)).run).toMatchObject({ state: 'cancelled' });
     await expect.poll(() => stack.vmmPids(), { timeout: 10_000 }).toEqual([]);
@@ -83,7 +83,7 @@ describe('when something dies during a run', { timeout: 180_000 }, () => {
       .catch((error: unknown) => error);
     await delay(500);
     const [pid] = await stack.vmmPids();
-    process.kill(pid ?? 0, 'SIGKILL');
+    signalVmm(pid, 'SIGKILL');
     const killed = performance.now();
     expect(await exec).toMatchObject({ code: 'vm_lost' });
     expect(performance.now() - killed).toBeLessThan(5_000);

@@ -168,3 +168,9 @@ async function namesHome(pid: number, home: string): Promise<boolean> {
   const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
   return cwd.startsWith(home) || command.includes(home);
 }
+
+/** Of what `vmmPids` found: none is a failure of the test, and never our own process group. */
+export function signalVmm(pid: number | undefined, signal: 'SIGKILL' | 'SIGSTOP'): void {
+  if (pid === undefined) throw new Error('no VMM is running');
+  process.kill(pid, signal);
+}
