@@ -118,6 +118,14 @@ def dribble(to, port, data):
         return received(connection)
 
 
+def late(to, port, first, rest):
+    with connect(to, port) as connection:
+        connection.sendall(first)
+        time.sleep(1)
+        connection.sendall(rest)
+        return received(connection)
+
+
 def query(name, kind=1):
     labels = b''.join(bytes([len(each)]) + each for each in (part.encode('latin-1') for part in name.rstrip('.').split('.') if part))
     return struct.pack('>6H', 0x4242, 0x0100, 1, 0, 0, 0) + labels + b'\0' + struct.pack('>2H', kind, 1)

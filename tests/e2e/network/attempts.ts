@@ -81,7 +81,7 @@ export const allowlist = {
     'alias.shop.org',
     'mixed.shop.org',
     'rebind.shop.org',
-    'ssh.shop.org:22',
+    'ssh.shop.org:22,8080',
     '*.wild.org',
     `${world.other.replace(/\d+$/, '0')}/24:8080`,
     ...traps,
@@ -402,6 +402,28 @@ const ports: Attempt[] = [
 
 const under = { allowlist: 'allowlist', internet: 'internet', denying: 'internet but for …' };
 
+/** On these the server is connected before the client has spoken, since it may be who speaks first. */
+const otherPorts: Attempt[] = [
+  ['another port: a request for another name', `http('two.shop.org', '/forbidden', to='ssh.shop.org', port=8080)`],
+  ['another port: byte by byte', `dribble('ssh.shop.org', 8080, ask('two.shop.org', '/forbidden'))`],
+  ['another port: late', `late('ssh.shop.org', 8080, b'', ask('two.shop.org', '/forbidden'))`],
+  [
+    'another port: its first byte long before the rest',
+    `late('ssh.shop.org', 8080, b'G', ask('two.shop.org', '/forbidden')[1:])`,
+  ],
+  [
+    'another port: an empty line long before the rest',
+    `late('ssh.shop.org', 8080, b'\\r\\n', ask('two.shop.org', '/forbidden'))`,
+  ],
+  ['another port: without a host', `http('ssh.shop.org', port=8080, raw=b'GET /forbidden HTTP/1.0\\r\\n\\r\\n')`],
+  ['another port: HTTP/2 in clear', `http('ssh.shop.org', port=8080, raw=b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')`],
+  ['another port: TLS for another name', `tls('ssh.shop.org', 'two.shop.org', 8080)`],
+  [
+    'another port: TLS for another name, its first byte long before the rest',
+    `late('ssh.shop.org', 8080, hello('two.shop.org')[:1], hello('two.shop.org')[1:])`,
+  ],
+];
+
 export const fixedBatches = {
   withoutCard,
   allowlist: {
@@ -423,6 +445,7 @@ export const fixedBatches = {
     under: under.allowlist,
     leaves: 'requests',
     attempts: [
+      ...otherPorts,
       [
         'a second request for another name',
         `http_then(ask('one.shop.org', '/ok'), ask('two.shop.org', '/forbidden'), 'one.shop.org')`,
@@ -545,6 +568,7 @@ export const allowedWays: Batch = {
     ['what is deeper beneath it', `http('b.a.wild.org', '/ok')`, 'reached'],
     ['a server that speaks first, on the port named', `tcp('ssh.shop.org', 22)`, 'reached'],
     ['a range on the port named', `http('${world.other}', '/ok', port=8080)`, 'reached'],
+    ['HTTP on the other port named', `http('ssh.shop.org', '/ok', port=8080)`, 'reached'],
     ['ARP for the gateway', `frame(arp('192.0.0.1'), 0x0806, to=EVERYBODY)`, 'reached', 'alone'],
   ],
 };
