@@ -215,6 +215,7 @@ func TestWhatAProgramFindsInItsJail(t *testing.T) {
 		"openat2": "ENOSYS", "push into a terminal": "EPERM", "rename a card": "EPERM", "keep a tap": "EPERM", "another control": "ENOTTY",
 		"read the host's": "ENOENT", "read proc": "ENOENT", "read another user's": "EACCES", "read a bind": "ok", "read and write a bind": "EROFS",
 		"write to a bind": "EROFS", "write to the root": "EROFS", "write to a writable one": "ok", "execute there": "EACCES", "read a device there": "EACCES",
+		"write and remove": "ENOENT", "remove by another call": "ENOENT", "write and rename": "EPERM", "write without a name": "EPERM",
 		"read a device": "ok", "large file": "EFBIG",
 	})
 	if status := prisoner.end(t); status.ExitStatus() != 0 {

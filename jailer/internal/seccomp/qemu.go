@@ -36,6 +36,16 @@ var refusedControls = []uint32{
 	unix.TUNATTACHFILTER, unix.SIOCSIFHWADDR,
 }
 
+// What it writes stays in sight where it wrote it, and so does what it takes of the host's disk: the host agent counts what the directory lists. QEMU
+// removes what might be in the place of a socket before it makes one: nothing is there to be removed.
+var (
+	removals  = []uint32{unix.SYS_UNLINK, unix.SYS_UNLINKAT, unix.SYS_RMDIR}
+	renamings = []uint32{unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2}
+)
+
+// O_TMPFILE without O_DIRECTORY, which is a part of it.
+const nameless = unix.O_TMPFILE &^ unix.O_DIRECTORY
+
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // Qemu is the filter of a QEMU that starts with `-sandbox on`, which adds that it starts nothing. With `notify` a listener is asked about each
@@ -46,6 +56,12 @@ func Qemu(notify bool) *Filter {
 	for _, call := range refused {
 		f.on(call, verdict(errno(unix.EPERM)))
 	}
+	for _, call := range removals {
+		f.on(call, verdict(errno(unix.ENOENT)))
+	}
+	for _, call := range renamings {
+		f.on(call, verdict(errno(unix.EPERM)))
+	}
 	for _, call := range unseen {
 		f.on(call, verdict(errno(unix.ENOSYS)))
 	}
@@ -53,10 +69,20 @@ func Qemu(notify bool) *Filter {
 	f.unlessArgument(unix.SYS_SOCKETPAIR, 0, unix.AF_UNIX, errno(unix.EAFNOSUPPORT))
 	f.ifBits(unix.SYS_CLONE, 0, newNamespaces, errno(unix.EPERM))
 	f.ifOneOf(unix.SYS_IOCTL, 1, refusedControls, errno(unix.EPERM))
-	if notify {
-		f.notifies = true
-		f.ifOneOf(unix.SYS_OPEN, 1, []uint32{unix.O_RDWR}, unix.SECCOMP_RET_USER_NOTIF)
-		f.ifOneOf(unix.SYS_OPENAT, 2, []uint32{unix.O_RDWR}, unix.SECCOMP_RET_USER_NOTIF)
-	}
+	f.notifies = notify
+	f.opening(unix.SYS_OPEN, 1, notify)
+	f.opening(unix.SYS_OPENAT, 2, notify)
 	return f
+}
+
+// opening refuses a file without a name, and asks about one that is opened for reading and writing.
+func (f *Filter) opening(call, index uint32, ask bool) {
+	then := []unix.SockFilter{
+		loadArgument(index),
+		instruction(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, nameless, 0, 1), verdict(errno(unix.EPERM)),
+	}
+	if ask {
+		then = append(then, instruction(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.O_RDWR, 0, 1), verdict(unix.SECCOMP_RET_USER_NOTIF))
+	}
+	f.on(call, append(then, verdict(unix.SECCOMP_RET_ALLOW))...)
 }

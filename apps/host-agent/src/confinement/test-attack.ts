@@ -69,10 +69,10 @@ await attempt('connect to a name of the host', () => connect({ path: '\\0' + t.a
 
 await attempt('become root', () => { process.setuid(0); });
 await attempt('become another VMM', () => { process.setgid(process.getgid() + 1); });
+await attempt('remove what it has written', () => { fs.writeFileSync('/vm/run/hidden', ''); fs.unlinkSync('/vm/run/hidden'); });
 await attempt('run a program of its own', () => {
   fs.writeFileSync('/vm/run/program', '#!/usr/bin/env node', { mode: 0o755 });
   const { error } = spawnSync('/vm/run/program');
-  fs.unlinkSync('/vm/run/program');
   if (error) throw error;
 });
 await attempt('have more files open than it may', () => { for (let n = 0; n < 1000; n++) fs.openSync('/dev/null'); });

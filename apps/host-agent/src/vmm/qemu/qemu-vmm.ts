@@ -1,6 +1,6 @@
 /** One running QEMU: what can be done to it through its control socket, its guest port and its process. */
 import { existsSync } from 'node:fs';
-import { appendFile, rm, stat } from 'node:fs/promises';
+import { appendFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';
@@ -25,7 +25,7 @@ const STATUS_POLL_MS = 1;
 /** A guest that was captured in mid-conversation must see that the host has gone before the next connection comes. */
 const ABSENCE_MS = 25;
 const SAVED_DEVICES = 'devices';
-/** Two sockets, and device state that is being saved. More is none of QEMU's doing. */
+/** Two sockets, and device state that was saved. More is none of QEMU's doing. */
 const MAX_RUN_ENTRIES = 16;
 /** A few hundred KB. */
 const MAX_DEVICES_BYTES = 67_108_864;
@@ -174,16 +174,15 @@ export class QemuVmm implements Vmm {
     return join(this.#directory, this.#run);
   }
 
-  /** QEMU writes where it may, and what it wrote is copied from there. */
+  /**
+   * QEMU writes where it may, and what it wrote is copied from there. The file stays, for the next time: what is removed and still open takes room that nobody sees.
+   */
   async #saveDevices(devicePath: string, signal?: AbortSignal): Promise<void> {
-    const saved = join(this.#runDirectory, SAVED_DEVICES);
-    await rm(saved, { force: true });
     await this.#command(async (qmp) => {
       await expectStatus(qmp, 'paused');
       await qmp.execute('xen-save-devices-state', { filename: join(this.#run, SAVED_DEVICES) });
     }, signal);
-    await copyHostileFile(saved, devicePath, MAX_DEVICES_BYTES);
-    await rm(saved, { force: true });
+    await copyHostileFile(join(this.#runDirectory, SAVED_DEVICES), devicePath, MAX_DEVICES_BYTES);
   }
 
   #logTail(): Promise<string> {
