@@ -103,7 +103,8 @@ async function mappingsOf(pid: number, memoryPath: string): Promise<Mapping[]> {
   mappings.sort((one, other) => one.firstPage - other.firstPage);
   let covered = 0;
   for (const mapping of mappings) {
-    if (mapping.firstPage !== covered) break;
+    // A part that is mapped twice would count twice, as often as a hostile VMM likes.
+    if (mapping.firstPage !== covered) throw new AppError('internal', `process ${pid} maps ${memoryPath} oddly`);
     covered += mapping.pages;
   }
   if (covered * PAGE_BYTES !== Number(size) || mappings.length === 0)

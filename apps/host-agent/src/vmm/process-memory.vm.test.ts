@@ -17,10 +17,19 @@ beforeEach(async () => {
   directory = await temporaryDirectory();
   path = join(directory.path, 'memory');
   await writeFile(path, Buffer.alloc(PAGES * PAGE_BYTES, 'x'));
-  const memory = `memory-backend-file,id=ram,size=${PAGES * PAGE_BYTES},mem-path=${path},share=off`;
-  const nothingElse = ['-machine', 'none', '-nodefaults', '-no-user-config', '-display', 'none', '-S'];
-  child = spawn(QEMU_PROGRAM, [...nothingElse, '-object', memory], { stdio: 'ignore' });
+  start('ram');
 });
+
+/** A QEMU that maps the file once for each of these. */
+function start(...ids: string[]): void {
+  const memory = ids.flatMap((id) => [
+    '-object',
+    `memory-backend-file,id=${id},size=${PAGES * PAGE_BYTES},mem-path=${path},share=off`,
+  ]);
+  const nothingElse = ['-machine', 'none', '-nodefaults', '-no-user-config', '-display', 'none', '-S'];
+  child = spawn(QEMU_PROGRAM, [...nothingElse, ...memory], { stdio: 'ignore' });
+}
+
 afterEach(async () => {
   await end();
   await directory[Symbol.asyncDispose]();
@@ -67,4 +76,13 @@ it('refuses a process that does not map the file', async () => {
   await writeFile(other, Buffer.alloc(PAGE_BYTES));
   await opened().then((memory) => memory[Symbol.asyncDispose]());
   await expect(ProcessMemory.open(child.pid ?? 0, other, 'r')).rejects.toMatchObject({ code: 'internal' });
+});
+
+it('refuses a process that maps it twice, of which nobody could say which is the memory', async () => {
+  await end();
+  start('ram', 'again');
+  await vi.waitFor(() => expect(ProcessMemory.open(child.pid ?? 0, path, 'r')).rejects.toThrow('oddly'), {
+    timeout: 20_000,
+    interval: 20,
+  });
 });
