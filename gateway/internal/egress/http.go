@@ -93,6 +93,10 @@ func (p *httpProxy) judge(next http.Handler) http.Handler {
 			p.stop(refuse(policy.UnknownProtocol, "CONNECT"))
 			panic(http.ErrAbortHandler)
 		}
+		if !plainHost(r.Host) {
+			p.stop(refuse(policy.UnknownProtocol, "malformed Host"))
+			panic(http.ErrAbortHandler)
+		}
 		if refused := p.connection.checkName(hostOf(r.Host)); refused != nil {
 			p.stop(refused)
 			panic(http.ErrAbortHandler)
@@ -123,6 +127,13 @@ func hostOf(host string) string {
 		return name
 	}
 	return host
+}
+
+// plainHost: nothing that a server might read as another host, such as what follows a comma where a port should be.
+func plainHost(host string) bool {
+	return !strings.ContainsFunc(host, func(c rune) bool {
+		return !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.ContainsRune("-._:[]", c))
+	})
 }
 
 func (p *httpProxy) rewrite(r *httputil.ProxyRequest) {

@@ -151,7 +151,7 @@ func request(reader *bufio.Reader) error {
 			chunked = true
 		}
 	}
-	if len(hosts) != 1 || strings.ToLower(strings.TrimSuffix(hostOf(hosts[0]), ".")) != "good.test" {
+	if len(hosts) != 1 || strings.ContainsAny(hosts[0], ",;%@/") || strings.ToLower(strings.TrimSuffix(hostOf(hosts[0]), ".")) != "good.test" {
 		return fmt.Errorf("hosts %q", hosts)
 	}
 	if !chunked {
@@ -203,6 +203,7 @@ func FuzzHTTP(f *testing.F) {
 		"CONNECT evil.test:443 HTTP/1.1\r\nHost: good.test\r\n\r\n",
 		"OPTIONS * HTTP/1.1\r\nHost: good.test:80\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
 		"GET / HTTP/1.0\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: good.test:80,evil.test\r\n\r\n",
 	} {
 		f.Add([]byte(seed))
 	}
