@@ -109,6 +109,13 @@ describe('operators', { timeout: 240_000 }, () => {
       '',
       expect.stringMatching(/^unavailable: .*is not up/),
     ]);
+    const desktop = await fuse('desktop', 'fuse-life', '--no-open');
+    expect([desktop.code, desktop.stdout, desktop.stderr]).toEqual([
+      1,
+      '',
+      expect.stringMatching(/^unavailable: .*is not up.*\nhint: .*image with a display/),
+    ]);
+    expect((await fuse('desktop', 'fuse-none')).stderr).toMatch(/^not found: /);
     expect(await fuseJson('env', 'drain', 'fuse-life')).toMatchObject({ id: 'fuse-life', state: 'draining' });
     expect((await fuse('env', 'destroy', 'fuse-life', '--yes')).code).toBe(0);
     await watching.says('"draining"');

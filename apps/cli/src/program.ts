@@ -40,6 +40,7 @@ const parts: readonly CommandPart[] = [
     words: ['snapshot', 'snapshots', 'snaps', 'snap'],
     load: async () => (await import('./commands/snapshot/group.ts')).addSnapshotCommands,
   },
+  { words: ['desktop'], load: async () => (await import('./commands/desktop.ts')).addDesktopCommand },
   { words: ['computer'], load: async () => (await import('./commands/computer/group.ts')).addComputerCommands },
   { words: ['image', 'images'], load: async () => (await import('./commands/image-list.ts')).addImageCommands },
   { words: ['quickstart'], load: async () => (await import('./commands/quickstart.ts')).addQuickstartCommand },

@@ -31,7 +31,7 @@ export interface FuseClientOptions {
   requestId?: () => string;
   headers?: Record<string, string>;
   userAgent?: string;
-  /** For terminals and ports. Default: the platform's own, with tickets; `nodeWebSockets()` of `@fuse/sdk/node` sends the token itself. */
+  /** For terminals, ports and displays. Default: the platform's own, with tickets; `nodeWebSockets()` of `@fuse/sdk/node` sends the token itself. */
   webSockets?: WebSockets | undefined;
   /** In [0, 1); for tests. */
   random?: () => number;

@@ -21,6 +21,7 @@ import {
 } from '@fuse/contract';
 import { z } from 'zod';
 import { type ComputerToolResult, toolResult } from './computer.ts';
+import { openDisplay } from './display-stream.ts';
 import { environmentPath } from './environment-path.ts';
 import { FuseError } from './errors.ts';
 import { Execs, Processes } from './execs.ts';
@@ -43,6 +44,7 @@ import type { CallOptions } from './run-outputs.ts';
 import { type EventsOptions, eventsCall } from './runs.ts';
 import { type AttachOptions, Terminal } from './terminal.ts';
 import type { Call, Transport } from './transport.ts';
+import type { ByteConnection } from './web-sockets.ts';
 
 export interface ListEnvironmentsOptions extends CallOptions {
   taskId?: string;
@@ -234,6 +236,14 @@ export class Environments {
   computerDisplay(id: string, options: CallOptions = {}): Promise<ComputerStatus> {
     const path = `${environmentPath(id)}/computer`;
     return this.#transport.json(ComputerStatus, { method: 'GET', path, repeat: 'freely', ...options });
+  }
+
+  /**
+   * Its display, as raw RFB (VNC) both ways; on Node, with `webSockets: nodeWebSockets()`. Rejects with FuseApiError `unavailable` when the display is not up.
+   * Aborting ends the stream too.
+   */
+  computerStream(id: string, options: CallOptions = {}): Promise<ByteConnection> {
+    return openDisplay(this.#transport, id, options);
   }
 
   /** An action, and what came of it as a model's tool takes it. What a model can do something about (400, 409, 503) is a result, all else rejects. */

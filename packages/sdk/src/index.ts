@@ -145,4 +145,4 @@ export type { Fetch } from './transport.ts';
 export type { UsageHistoryOptions, UsageReports } from './usage.ts';
 export { VERSION } from './version.ts';
 export type { WatchOptions } from './watch-files.ts';
-export { globalWebSockets, type MessageSocket, type WebSockets } from './web-sockets.ts';
+export { type ByteConnection, globalWebSockets, type MessageSocket, type WebSockets } from './web-sockets.ts';

@@ -11,11 +11,25 @@ export interface MessageSocket {
   close(): void;
 }
 
+/** Bytes both ways, without frames. Each direction ends by itself; closing `writable` is a half-close. */
+export interface ByteConnection {
+  readonly readable: ReadableStream<Uint8Array>;
+  readonly writable: WritableStream<Uint8Array>;
+  /** Both ways, at once. */
+  close(): void;
+}
+
 export interface WebSockets {
   /** Whether it sends headers. Browsers do not: a ticket is asked for first. */
   readonly carriesHeaders: boolean;
   /** Rejects with FuseApiError where the server's refusal can be seen. */
   open(url: URL, options: { headers: Record<string, string>; signal?: AbortSignal }): Promise<MessageSocket>;
+  /** An `Upgrade` to a protocol that is not WebSocket, of an http or https URL. Browsers have none. The signal ends the connection as well. */
+  upgrade?(
+    url: URL,
+    protocol: string,
+    options: { headers: Record<string, string>; signal?: AbortSignal | undefined },
+  ): Promise<ByteConnection>;
 }
 
 /** Without a way to hold the sender back, what nobody reads is bounded by ending the connection. */

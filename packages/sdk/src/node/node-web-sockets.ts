@@ -1,19 +1,20 @@
-import type { IncomingMessage } from 'node:http';
 import type { WebSocket } from 'ws';
-import { apiErrorFrom, FuseConnectionError } from '../errors.ts';
+import { FuseConnectionError } from '../errors.ts';
 import { closeError, type MessageSocket, type WebSockets } from '../web-sockets.ts';
+import { refusal } from './refusal.ts';
+import { upgrade } from './upgrade.ts';
 
 /** The server's largest message. */
 const MAX_MESSAGE_BYTES = 1_048_584;
 const ROOM_BYTES = 1_048_576;
-const MAX_REFUSAL_BYTES = 65_536;
 /** The server pings every 15 s. */
 const STALL_MS = 45_000;
 
-/** WebSockets that carry the token in a header, with backpressure both ways. */
+/** WebSockets that carry the token in a header, with backpressure both ways; and connections of other protocols. */
 export function nodeWebSockets(): WebSockets {
   return {
     carriesHeaders: true,
+    upgrade,
     open: async (url, { headers, signal }) => {
       const { WebSocket } = await import('ws');
       return new Promise((resolve, reject) => {
@@ -42,19 +43,6 @@ export function nodeWebSockets(): WebSockets {
       });
     },
   };
-}
-
-async function refusal(response: IncomingMessage): Promise<Error> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of response as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size <= MAX_REFUSAL_BYTES) chunks.push(chunk);
-  }
-  const headers = new Headers();
-  for (const [name, value] of Object.entries(response.headers)) headers.set(name, String(value));
-  const head = new Response(null, { status: response.statusCode ?? 502, headers });
-  return apiErrorFrom(head, Buffer.concat(chunks).toString(), Date.now());
 }
 
 function messagesOf(ws: WebSocket): MessageSocket {
