@@ -94,6 +94,27 @@ print(udp(123), udp(443), ping())`;
     expect(dropped_packets).toMatchObject({ other_udp: 2, any_icmp: 1 });
   });
 
+  it('cannot have the kernel remember what begins in the middle and is answered by nobody', async () => {
+    const script = `
+import socket, struct
+def sum16(data): return sum(struct.unpack('!%dH' % (len(data) // 2), data))
+def folded(total):
+    while total >> 16: total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+# An acknowledgement with a signature (RFC 2385) that the listener does not expect, and passes over.
+options = bytes([19, 18]) + bytes(16) + bytes([1, 1])
+for sport in range(20000, 20500):
+    header = lambda sum: struct.pack('!HHIIBBHHH', sport, 53, 1, 1, 10 << 4, 0x10, 1000, sum, 0) + options
+    pseudo = socket.inet_aton('192.0.0.2') + socket.inet_aton('${world.web}') + struct.pack('!HH', 6, 40)
+    s.sendto(header(folded(sum16(pseudo + header(0)))), ('${world.web}', 0))`;
+    const { exec, stderr } = await host.run(vm, ['python3', '-c', script]);
+    expect(exec.exit?.exit_code, stderr.toString()).toBe(0);
+    await vi.waitFor(async () =>
+      expect((await report(vm)).dropped_packets?.look_up_flood ?? 0).toBeGreaterThanOrEqual(500),
+    );
+  });
+
   it('can be nobody else: what its card sends under another name is dropped and counted', async () => {
     const mac = (await cardOf(vm)).split('\n')[0] ?? '';
     const script = `
