@@ -626,7 +626,19 @@ describe('what an environment is made of', () => {
 describe('help', () => {
   it('is there for every command, with an example', async () => {
     const { stdout } = await fuse(['--help'], {});
-    const names = ['hosts', 'host', 'apikeys', 'tenants', 'quotas', 'usage', 'audit', 'events', 'metrics', 'computer'];
+    const names = [
+      'hosts',
+      'host',
+      'apikeys',
+      'tenants',
+      'quotas',
+      'usage',
+      'audit',
+      'events',
+      'metrics',
+      'computer',
+      'desktop',
+    ];
     for (const name of [...names, 'quickstart']) expect(stdout).toContain(`  ${name}`);
     for (const name of names) {
       const group = (await fuse([name, '--help'], {})).stdout;

@@ -160,6 +160,33 @@ describe('the page of a display', () => {
     expect(errors).toEqual([]);
   });
 
+  it('is left in the middle of a picture without an error, and ended by its display', async () => {
+    let ends = false;
+    const left: boolean[] = [];
+    const { url } = await start(async () => {
+      let over = false;
+      const pull = (controller: ReadableStreamDefaultController<Uint8Array>) => {
+        if (over || ends) controller.close();
+        else controller.enqueue(new Uint8Array(100_000));
+      };
+      const close = () => {
+        over = true;
+        left.push(true);
+      };
+      return { readable: new ReadableStream({ pull }, { highWaterMark: 0 }), writable: new WritableStream(), close };
+    });
+    for (let time = 0; time < 5; time += 1) {
+      const { socket, closed } = socketOf(url);
+      await once(socket, 'message');
+      socket.close();
+      await closed;
+    }
+    await expect.poll(() => left.length).toBeGreaterThanOrEqual(5);
+    ends = true;
+    expect(await socketOf(url).closed).toEqual({ code: 1005, reason: '' });
+    expect(errors).toEqual([]);
+  });
+
   it('says why there is no display, and when it is stopped', async () => {
     const failure = new Error('the display is not up: '.padEnd(200, 'é'));
     const { url } = await start(() => Promise.reject(failure));
