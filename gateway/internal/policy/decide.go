@@ -54,66 +54,22 @@ func (s Set) lookupAnyPort(name string) Reason {
 			return NotAllowed
 		}
 	}
-	var refused portSet
+	open := []PortRange{{1, 65_535}}
+	var refused [][]PortRange
 	for _, p := range s {
-		if p.Egress == Internet {
-			continue
-		}
-		var allowed portSet
 		if p.Egress == Allowlist {
-			allowed.add(p.Allow, name)
+			open = intersection(open, portsOf(p.Allow, name))
 		}
-		for port := range refused {
-			refused[port] = refused[port] || !allowed[port]
-		}
-	}
-	open := len(s) > 0 && refused.leavesSome()
-	for _, p := range s {
-		refused.add(p.Deny, name)
+		refused = append(refused, portsOf(p.Deny, name))
 	}
 	switch {
-	case open && refused.leavesSome():
+	case len(s) > 0 && leaves(open, union(refused)):
 		return Allowed
 	case denied:
 		return Denied
 	default:
 		return NotAllowed
 	}
-}
-
-// Ports by number.
-type portSet [65_536]bool
-
-// add makes the ports of all rules that match a name members. Every port is touched once, however many ranges a policy has.
-func (set *portSet) add(rules []Rule, name string) {
-	var begun [65_537]int32
-	matched := false
-	for _, r := range rules {
-		if r.matchesName(name) {
-			matched = true
-			for _, ports := range r.Ports {
-				begun[ports.From]++
-				begun[int(ports.To)+1]--
-			}
-		}
-	}
-	if !matched {
-		return
-	}
-	depth := int32(0)
-	for port := range set {
-		depth += begun[port]
-		set[port] = set[port] || depth > 0
-	}
-}
-
-func (set *portSet) leavesSome() bool {
-	for _, member := range set[1:] {
-		if !member {
-			return true
-		}
-	}
-	return false
 }
 
 // Address decides on a connection to an address that the guest gave itself. Ranges that are forbidden to all are not its matter (Forbidden).

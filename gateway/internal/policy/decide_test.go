@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -103,7 +104,8 @@ func TestLookupAgreesWithConnections(t *testing.T) {
 		list := make([]Rule, random.IntN(4))
 		for i := range list {
 			from, to := ports[random.IntN(len(ports))], ports[random.IntN(len(ports))]
-			list[i] = Rule{Host: hosts[random.IntN(len(hosts))], Ports: []PortRange{{min(from, to), max(from, to)}}}
+			again := ports[random.IntN(len(ports))]
+			list[i] = Rule{Host: hosts[random.IntN(len(hosts))], Ports: inOrder([]PortRange{{min(from, to), max(from, to)}, {again, again}})}
 		}
 		return list
 	}
@@ -162,6 +164,29 @@ func BenchmarkName(b *testing.B) {
 			}
 		})
 		b.Run("look up "+name, func(b *testing.B) {
+			for range b.N {
+				set.Lookup(name)
+			}
+		})
+	}
+}
+
+// BenchmarkLookupOffTheWeb looks up names that are allowed on neither 80 nor 443.
+func BenchmarkLookupOffTheWeb(b *testing.B) {
+	scattered := make([]Rule, MaxRules)
+	for i := range scattered {
+		scattered[i] = Rule{Host: "*.scattered.example"}
+		for port := range maxPorts {
+			from := uint16(1 + 256*((port*37+i)%200) + i%200)
+			scattered[i].Ports = append(scattered[i].Ports, PortRange{from, from})
+		}
+		slices.SortFunc(scattered[i].Ports, func(a, b PortRange) int { return int(a.From) - int(b.From) })
+	}
+	one := []Rule{{Host: "db.example", Ports: []PortRange{{5432, 5432}}}}
+	for name, allow := range map[string][]Rule{"db.example": one, "www.scattered.example": scattered} {
+		set := Set{{Egress: Allowlist, Allow: allow}, {Egress: Allowlist, Allow: allow, Deny: allow}}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
 			for range b.N {
 				set.Lookup(name)
 			}

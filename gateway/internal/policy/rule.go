@@ -33,7 +33,8 @@ type PortRange struct {
 type Rule struct {
 	Host   string
 	Prefix netip.Prefix
-	Ports  []PortRange
+	// In ascending order, without those that overlap or touch.
+	Ports []PortRange
 }
 
 type Policy struct {
@@ -74,7 +75,7 @@ func (r *Rule) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("ports %d to %d are no range", ports.From, ports.To)
 		}
 	}
-	rule := Rule{Ports: wire.Ports}
+	rule := Rule{Ports: inOrder(wire.Ports)}
 	if wire.Host != nil {
 		name, ok := Name(strings.TrimPrefix(*wire.Host, "*."))
 		if !ok {
