@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,30 +26,46 @@ var version = "dev"
 
 const (
 	wantedOpenFiles = 1 << 20
-	// Of all VMs: a connection takes up to 70 KB, and up to 9 descriptors while its addresses are tried.
-	maxConnections  = 100_000
+	// Of a connection, while its addresses are tried.
 	descriptorsEach = 9
+	// Beside what VMs have it hold.
+	minMemoryMiB = 64
 )
 
 func main() {
 	directory := flag.String("directory", "", "where control.sock and listeners.sock are made")
 	uid := flag.Int("uid", 0, "user to become once they are made; 0: stay")
 	gid := flag.Int("gid", 0, "group to become")
+	memoryMiB := flag.Int64("memory-mib", 1024, "what it may take; what VMs may have it hold follows from that")
+	cgroup := flag.String("cgroup", "", "directory of the control group to enter first")
 	flag.Parse()
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	if *directory == "" || flag.NArg() > 0 || *uid < 0 || *gid < 0 || (*uid == 0) != (*gid == 0) {
-		fmt.Fprintln(os.Stderr, "usage: fuse-gateway --directory DIR [--uid N --gid N]")
+	if *directory == "" || flag.NArg() > 0 || *uid < 0 || *gid < 0 || (*uid == 0) != (*gid == 0) || *memoryMiB < minMemoryMiB {
+		fmt.Fprintln(os.Stderr, "usage: fuse-gateway --directory DIR [--uid N --gid N] [--memory-mib N] [--cgroup DIR]")
 		os.Exit(2)
 	}
+	debug.SetMemoryLimit(*memoryMiB << 20)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, logger, *directory, *uid, *gid); err != nil {
+	if err := run(ctx, logger, options{*directory, *cgroup, *uid, *gid, *memoryMiB << 20}); err != nil {
 		logger.Error("fuse-gateway ends", "error", err.Error())
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, logger *slog.Logger, directory string, uid, gid int) error {
+type options struct {
+	directory, cgroup string
+	uid, gid          int
+	memoryBytes       int64
+}
+
+func run(ctx context.Context, logger *slog.Logger, o options) error {
+	directory, uid, gid := o.directory, o.uid, o.gid
+	if o.cgroup != "" {
+		if err := os.WriteFile(filepath.Join(o.cgroup, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return err
+		}
+	}
 	// Two on one directory would take each other's sockets.
 	lock, err := os.OpenFile(filepath.Join(directory, "gateway.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -72,7 +89,7 @@ func run(ctx context.Context, logger *slog.Logger, directory string, uid, gid in
 	if err != nil {
 		return err
 	}
-	gateway := egress.New(logger, min(maxConnections, int(openFiles/descriptorsEach)))
+	gateway := egress.New(logger, o.memoryBytes, int(openFiles/descriptorsEach))
 	defer gateway.Close()
 	server := control.New(gateway, logger, version)
 	if uid != 0 {

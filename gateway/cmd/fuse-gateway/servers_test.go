@@ -41,6 +41,7 @@ func startServers(t *testing.T, n *smallnet.Net) *servers {
 			_, _ = io.WriteString(c, "SSH-2.0-first\r\n")
 			_, _ = io.Copy(c, c)
 		})
+		go s.each(n.Servers.Listen(t, net.JoinHostPort(address, "9001")), func(c net.Conn) { _, _ = io.Copy(c, zeros{}) })
 		go s.each(n.Servers.Listen(t, net.JoinHostPort(address, "9000")), func(c net.Conn) {
 			data, _ := io.ReadAll(c)
 			_, _ = fmt.Fprintf(c, "%d bytes", len(data))
@@ -85,6 +86,14 @@ func (s *servers) http(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(connection, buffered)
 		return
 	}
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/never"):
+		<-r.Context().Done()
+		return
+	case r.URL.Path == "/endless":
+		_, _ = io.Copy(w, zeros{})
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Trailer", "X-End")
 	_, _ = fmt.Fprintf(w, "%s %s host=%s body=%s headers=%s", r.Method, r.RequestURI, r.Host, body, strings.Join(r.Header["X-Asked"], ","))
@@ -104,3 +113,7 @@ func certificate(t *testing.T) tls.Certificate {
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }

@@ -36,6 +36,8 @@ func (c *connection) isWeb() bool { return c.target.port == 80 || c.target.port 
 func (c *connection) carryClientFirst() *refusal {
 	kind, err := c.peek(preconnectLimit, true)
 	switch {
+	case errors.Is(err, tooManyHeads):
+		return tooManyHeads
 	case err != nil && len(c.pending) == 0:
 		return nil // nothing was asked of the other side
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -84,6 +86,9 @@ func (c *connection) peek(wait time.Duration, patient bool) (sniff.Kind, error) 
 		n, err := c.guest.Read(buffer)
 		if n > 0 && len(c.pending) == 0 {
 			c.listen(firstBytesLimit)
+		}
+		if !c.lookAtFirst(buffer[:n]) {
+			return sniff.Other, tooManyHeads
 		}
 		c.pending = append(c.pending, buffer[:n]...)
 		if kind := sniff.First(c.pending); kind != sniff.NeedMore {

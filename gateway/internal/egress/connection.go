@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -35,6 +36,8 @@ type connection struct {
 	guest   *net.TCPConn
 	// Read from the guest and not yet sent on.
 	pending []byte
+	// What the first bytes took, until they are passed on.
+	looked atomic.Int64
 	// The server has said something before the guest has.
 	serverFirst atomic.Bool
 	began       time.Time
@@ -83,6 +86,7 @@ func (g *Gateway) serve(vm *VM, guest *net.TCPConn) {
 	defer c.cancel()
 	vm.add(c)
 	defer vm.remove(c)
+	defer c.forgetFirst()
 	defer c.close()
 	defer func() {
 		// One guest must not end the gateway for all.
@@ -283,6 +287,32 @@ func (c *connection) allow() {
 	if c.entry == nil {
 		c.entry = c.vm.journal.Allow(c.subject(), c.began)
 	}
+}
+
+// lookAtFirst counts bytes that are kept to be looked at.
+func (c *connection) lookAtFirst(b []byte) bool {
+	taken, ok := c.vm.takeHead(b)
+	if ok {
+		c.looked.Add(taken)
+	}
+	return ok
+}
+
+func (c *connection) forgetFirst() { c.vm.heads.give(c.looked.Swap(0)) }
+
+// firstBytes counts what is read of the beginning of one side.
+type firstBytes struct {
+	of   *connection
+	side io.Reader
+}
+
+func (f firstBytes) Read(b []byte) (int, error) {
+	counted := f.side == io.Reader(f.of) && len(f.of.pending) > 0
+	n, err := f.side.Read(b)
+	if !counted && !f.of.lookAtFirst(b[:n]) {
+		return 0, tooManyHeads
+	}
+	return n, err
 }
 
 // Read takes from the guest what was read ahead first.

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"net"
 	"time"
 
@@ -18,8 +19,11 @@ func (c *connection) carryEitherFirst() *refusal {
 	}
 	serverSpoke := c.awaitServer(upstream)
 	kind, err := c.peek(idleLimit, c.inspected())
+	spoke := serverSpoke()
 	switch {
-	case serverSpoke():
+	case errors.Is(err, tooManyHeads):
+		return tooManyHeads
+	case spoke:
 		return c.carryAsIs(upstream, c.opaque())
 	case err != nil && len(c.pending) == 0:
 		return c.carryAsIs(upstream, c.opaque()) // it has ended its half, or broken: the same is done to the server

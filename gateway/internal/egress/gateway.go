@@ -32,22 +32,21 @@ type Config struct {
 var unconfigured = Config{MaxConnectionsPerVM: 64}
 
 type Gateway struct {
-	logger         *slog.Logger
-	config         atomic.Pointer[Config]
-	resolver       *resolve.Resolver
-	interfaces     *interfaces
-	connections    atomic.Int64
-	maxConnections int64
+	logger     *slog.Logger
+	config     atomic.Pointer[Config]
+	resolver   *resolve.Resolver
+	interfaces *interfaces
+	pools      pools
 
 	mutex sync.Mutex
 	slots map[string]*slot
 	vms   map[string]*VM
 }
 
-// New makes a gateway for at most that many connections of all VMs together.
-func New(logger *slog.Logger, maxConnections int) *Gateway {
+// New makes a gateway whose VMs together have it hold about as many bytes, and no more connections.
+func New(logger *slog.Logger, memoryBytes int64, connections int) *Gateway {
 	g := &Gateway{
-		logger: logger, resolver: resolve.New(), interfaces: &interfaces{}, maxConnections: int64(maxConnections),
+		logger: logger, resolver: resolve.New(), interfaces: &interfaces{}, pools: newPools(memoryBytes, connections),
 		slots: map[string]*slot{}, vms: map[string]*VM{},
 	}
 	g.config.Store(&unconfigured)
@@ -105,7 +104,7 @@ func (g *Gateway) Attach(id, slotName string, policies policy.Set, bytesPerSecon
 	vm := g.vms[id]
 	moved := false
 	if vm == nil {
-		vm = newVM(id, slotName, policies)
+		vm = newVM(id, slotName, policies, g.pools)
 		g.vms[id] = vm
 	} else if vm.slotName != slotName {
 		if old := g.slots[vm.slotName]; old != nil {

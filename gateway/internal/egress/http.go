@@ -23,13 +23,20 @@ const (
 	maxResponseHeader = 256 << 10
 	headerLimit       = 30 * time.Second
 	betweenRequests   = 10 * time.Minute
+	headBuffer        = 2 << 10
 	halfClosedLimit   = time.Minute
 )
 
 // carryHTTP answers the guest as a proxy: each request is parsed, its host is judged, and what goes on is written anew from what was parsed. So there is one
 // reading of where a request ends and whom it names. opened is a connection to the other side that is there already, or nil.
 func (c *connection) carryHTTP(opened *net.TCPConn) *refusal {
-	p := &httpProxy{connection: c, opened: opened}
+	if !c.vm.proxied.take(1, maxProxies) {
+		return refuse(policy.TooMany, "too many HTTP connections at a time")
+	}
+	defer c.vm.proxied.give(1)
+	p := &httpProxy{connection: c, opened: opened, heads: heads{vm: c.vm}}
+	c.forgetFirst() // what is pending is counted with the first request
+	defer p.heads.end()
 	transport := &http.Transport{
 		DialContext:            p.dial,
 		DisableCompression:     true,
@@ -37,10 +44,12 @@ func (c *connection) carryHTTP(opened *net.TCPConn) *refusal {
 		MaxResponseHeaderBytes: maxResponseHeader,
 		IdleConnTimeout:        betweenRequests,
 		ExpectContinueTimeout:  2 * time.Second,
+		ReadBufferSize:         headBuffer,
+		WriteBufferSize:        headBuffer,
 	}
 	defer transport.CloseIdleConnections()
 	silent := log.New(io.Discard, "", 0)
-	reverse := &httputil.ReverseProxy{Rewrite: p.rewrite, Transport: transport, FlushInterval: -1, ErrorHandler: p.failed, ErrorLog: silent, BufferPool: copyBuffers{}}
+	reverse := &httputil.ReverseProxy{Rewrite: p.rewrite, Transport: transport, FlushInterval: -1, ModifyResponse: p.answered, ErrorHandler: p.failed, ErrorLog: silent, BufferPool: copyBuffers{c.vm}}
 	guest := &guestConn{TCPConn: c.guest, proxy: p, closed: make(chan struct{})}
 	server := &http.Server{
 		Handler:                      p.judge(reverse),
@@ -51,8 +60,12 @@ func (c *connection) carryHTTP(opened *net.TCPConn) *refusal {
 		BaseContext:                  func(net.Listener) context.Context { return c.ctx },
 		DisableGeneralOptionsHandler: true,
 		ConnState: func(_ net.Conn, state http.ConnState) {
-			if state == http.StateActive {
+			switch state {
+			case http.StateActive:
 				p.read.Add(1)
+			case http.StateIdle:
+				p.heads.next()
+			default:
 			}
 		},
 	}
@@ -65,6 +78,7 @@ type httpProxy struct {
 	connection *connection
 	// Requests that net/http has read or tried to, and those of them that came as far as the handler.
 	read, judged atomic.Int64
+	heads        heads
 
 	mutex   sync.Mutex
 	opened  *net.TCPConn
@@ -90,6 +104,7 @@ func (p *httpProxy) verdict() *refusal {
 func (p *httpProxy) judge(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.judged.Add(1)
+		p.heads.pass(&p.heads.judged)
 		if r.Method == http.MethodConnect {
 			p.stop(refuse(policy.UnknownProtocol, "CONNECT"))
 			panic(http.ErrAbortHandler)
@@ -169,7 +184,12 @@ func (p *httpProxy) dial(context.Context, string, string) (net.Conn, error) {
 		return nil, r
 	}
 	c.passes(look{taken: true, conforms: true})
-	return &countedConn{TCPConn: upstream, connection: c}, nil
+	return &countedConn{TCPConn: upstream, connection: c, proxy: p}, nil
+}
+
+func (p *httpProxy) answered(*http.Response) error {
+	p.heads.pass(&p.heads.answered)
+	return nil
 }
 
 // failed is called when a request got no answer, or not all of it.
@@ -186,12 +206,17 @@ func (p *httpProxy) failed(_ http.ResponseWriter, _ *http.Request, err error) {
 type countedConn struct {
 	*net.TCPConn
 	connection *connection
+	proxy      *httpProxy
 	closing    sync.Once
 }
 
 func (u *countedConn) Read(b []byte) (int, error) {
 	n, err := u.TCPConn.Read(b)
 	u.connection.entry.Received(n)
+	if !u.proxy.heads.told(b[:n]) {
+		u.proxy.stop(tooManyHeads)
+		return 0, tooManyHeads
+	}
 	if n > 0 {
 		if turnErr := u.connection.waitTurn(n); turnErr != nil {
 			return n, turnErr
@@ -211,12 +236,12 @@ func (u *countedConn) Write(b []byte) (int, error) {
 
 // ReadFrom would pass by Write.
 func (u *countedConn) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{u}, r)
+	return u.connection.copy(u, r)
 }
 
 // WriteTo would pass by Read.
 func (u *countedConn) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{u})
+	return u.connection.copy(w, u)
 }
 
 func (u *countedConn) Close() error {
@@ -232,7 +257,14 @@ type guestConn struct {
 	closed  chan struct{}
 }
 
-func (g *guestConn) Read(b []byte) (int, error) { return g.proxy.connection.Read(b) }
+func (g *guestConn) Read(b []byte) (int, error) {
+	n, err := g.proxy.connection.Read(b)
+	if !g.proxy.heads.asked(b[:n]) {
+		g.proxy.stop(tooManyHeads)
+		return 0, tooManyHeads
+	}
+	return n, err
+}
 
 // Write is also where net/http itself refuses what it cannot parse, before the handler.
 func (g *guestConn) Write(b []byte) (int, error) {
@@ -250,11 +282,11 @@ func (g *guestConn) Write(b []byte) (int, error) {
 func isContinue(b []byte) bool { return strings.HasPrefix(string(b[:min(len(b), 12)]), "HTTP/1.1 100") }
 
 func (g *guestConn) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{g}, r)
+	return g.proxy.connection.copy(g, r)
 }
 
 func (g *guestConn) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{g})
+	return g.proxy.connection.copy(w, g)
 }
 
 func (g *guestConn) Close() error {
@@ -282,19 +314,18 @@ func (l *oneConn) Close() error   { return nil }
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 
 // copyBuffers are smaller than those of relay: an answer that is slow to come holds one.
-type copyBuffers struct{}
+type copyBuffers struct{ vm *VM }
 
 const copyBytes = 16 << 10
 
-var copies = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+var copies = newBufferPool(copyBytes)
 
-func (copyBuffers) Get() []byte {
-	buffer, _ := copies.Get().(*[copyBytes]byte)
-	return buffer[:]
-}
+func (c copyBuffers) Get() []byte  { return *copies.get(c.vm) }
+func (c copyBuffers) Put(b []byte) { copies.put(c.vm, &b) }
 
-func (copyBuffers) Put(b []byte) {
-	if len(b) == copyBytes {
-		copies.Put((*[copyBytes]byte)(b))
-	}
+// copy is io.Copy with a buffer of ours, and by Read and Write alone.
+func (c *connection) copy(to io.Writer, from io.Reader) (int64, error) {
+	buffer := copies.get(c.vm)
+	defer copies.put(c.vm, buffer)
+	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, *buffer)
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,7 +20,7 @@ const (
 )
 
 // Buffers are taken while there is something to read, so that silent connections have none.
-var buffers = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
+var buffers = newBufferPool(bufferBytes)
 
 // relay passes on in both directions until both have ended. A side that ends its own half keeps the other.
 func (c *connection) relay(upstream *net.TCPConn) *refusal {
@@ -53,6 +52,7 @@ func (c *connection) pass(to, from *net.TCPConn, active *atomic.Int64, first []b
 		if err != nil {
 			return err
 		}
+		c.forgetFirst()
 	}
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -63,12 +63,12 @@ func (c *connection) pass(to, from *net.TCPConn, active *atomic.Int64, first []b
 		buffer, n, err := c.readNext(from, raw, active)
 		if n > 0 {
 			if err = c.waitTurn(n); err == nil {
-				n, err = to.Write(buffer[:n])
+				n, err = to.Write((*buffer)[:n])
 				count(n)
 			}
 		}
 		if buffer != nil {
-			buffers.Put(buffer)
+			buffers.put(c.vm, buffer)
 		}
 		if errors.Is(err, io.EOF) {
 			return to.CloseWrite()
@@ -80,26 +80,26 @@ func (c *connection) pass(to, from *net.TCPConn, active *atomic.Int64, first []b
 }
 
 // readNext waits until there is something, without a buffer.
-func (c *connection) readNext(from *net.TCPConn, raw syscall.RawConn, active *atomic.Int64) (*[bufferBytes]byte, int, error) {
+func (c *connection) readNext(from *net.TCPConn, raw syscall.RawConn, active *atomic.Int64) (*[]byte, int, error) {
 	for {
 		idleAt := time.Unix(0, active.Load()).Add(idleLimit)
 		if time.Now().After(idleAt) {
 			return nil, 0, os.ErrDeadlineExceeded
 		}
 		_ = from.SetReadDeadline(idleAt)
-		var buffer *[bufferBytes]byte
+		var buffer *[]byte
 		var n int
 		var readErr error
 		err := raw.Read(func(fd uintptr) bool {
-			buffer, _ = buffers.Get().(*[bufferBytes]byte)
+			buffer = buffers.get(c.vm)
 			for {
-				n, readErr = unix.Read(int(fd), buffer[:])
+				n, readErr = unix.Read(int(fd), *buffer)
 				if readErr != unix.EINTR {
 					break
 				}
 			}
 			if readErr == unix.EAGAIN {
-				buffers.Put(buffer)
+				buffers.put(c.vm, buffer)
 				buffer = nil
 				return false
 			}

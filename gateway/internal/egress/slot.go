@@ -88,7 +88,7 @@ func (s *slot) accept(listener *net.TCPListener, serve func(*VM, *net.TCPConn)) 
 		}
 		go func() {
 			defer s.forget(guest)
-			defer s.gateway.release(vm)
+			defer vm.connecting.give(1)
 			defer context.AfterFunc(vm.ctx, func() { reset(guest) })()
 			serve(vm, guest)
 		}()
@@ -136,18 +136,5 @@ func destination(guest *net.TCPConn) (netip.AddrPort, bool) {
 }
 
 func (g *Gateway) admit(vm *VM) bool {
-	if g.connections.Add(1) > g.maxConnections {
-		g.connections.Add(-1)
-		return false
-	}
-	if vm.connecting.Add(1) > int64(g.config.Load().MaxConnectionsPerVM) {
-		g.release(vm)
-		return false
-	}
-	return true
-}
-
-func (g *Gateway) release(vm *VM) {
-	vm.connecting.Add(-1)
-	g.connections.Add(-1)
+	return vm.connecting.take(1, int64(g.config.Load().MaxConnectionsPerVM))
 }

@@ -17,8 +17,11 @@ const handshakeLimit = 30 * time.Second
 func (c *connection) carryTLS(upstream *net.TCPConn, inspected bool) *refusal {
 	c.speaks(journal.TLS)
 	_ = c.guest.SetReadDeadline(time.Now().Add(firstBytesLimit))
-	hello, raw, err := sniff.ReadHello(c)
+	hello, raw, err := sniff.ReadHello(firstBytes{c, c})
 	_ = c.guest.SetReadDeadline(time.Time{})
+	if errors.Is(err, tooManyHeads) {
+		return tooManyHeads
+	}
 	if err != nil {
 		if inspected {
 			return refuse(policy.UnknownProtocol, "no ClientHello: %.100s", err.Error())
@@ -65,9 +68,14 @@ func (c *connection) handshake(upstream *net.TCPConn, hello []byte) *refusal {
 	if c.toUpstream(upstream, hello) != nil {
 		return ended
 	}
+	c.forgetFirst()
+	defer c.forgetFirst()
 	_ = upstream.SetReadDeadline(time.Now().Add(handshakeLimit))
-	retry, raw, err := sniff.ReadServerHello(upstream)
+	retry, raw, err := sniff.ReadServerHello(firstBytes{c, upstream})
 	_ = upstream.SetReadDeadline(time.Time{})
+	if errors.Is(err, tooManyHeads) {
+		return tooManyHeads
+	}
 	if c.toGuest(raw) != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return ended
 	}
@@ -75,8 +83,11 @@ func (c *connection) handshake(upstream *net.TCPConn, hello []byte) *refusal {
 		return nil // what the server says instead is between it and the client
 	}
 	_ = c.guest.SetReadDeadline(time.Now().Add(handshakeLimit))
-	second, raw, err := sniff.ReadSecondHello(c)
+	second, raw, err := sniff.ReadSecondHello(firstBytes{c, c})
 	_ = c.guest.SetReadDeadline(time.Time{})
+	if errors.Is(err, tooManyHeads) {
+		return tooManyHeads
+	}
 	if err != nil {
 		return refuse(policy.UnknownProtocol, "no second ClientHello: %.100s", err.Error())
 	}

@@ -37,20 +37,29 @@ type VM struct {
 	lookups   *rate.Limiter
 	bytes     *rate.Limiter
 	resolving chan struct{}
-	// Admitted, DNS over TCP too.
-	connecting atomic.Int64
+	// Admitted connections, DNS over TCP too.
+	connecting share
+	// Those whose requests are parsed.
+	proxied share
+	// Heads and first bytes, by what they take; buffers in bytes; names.
+	heads, buffers, named share
 
 	mutex       sync.Mutex
 	connections map[*connection]struct{}
 }
 
-func newVM(id, slotName string, policies policy.Set) *VM {
+func newVM(id, slotName string, policies policy.Set, pools pools) *VM {
 	vm := &VM{
-		id: id, slotName: slotName, names: synthetic.New(), journal: journal.New(),
+		id: id, slotName: slotName, journal: journal.New(),
 		accepts: rate.NewLimiter(connectsPerSecond, connectsPerSecond), lookups: rate.NewLimiter(lookupsPerSecond, lookupsPerSecond),
 		bytes: rate.NewLimiter(rate.Inf, minBurstBytes), resolving: make(chan struct{}, maxResolving),
+		connecting: share{pool: pools.connections, certain: certainConnections},
+		proxied:    share{pool: pools.proxies, certain: certainProxies},
+		heads:      share{pool: pools.heads, certain: certainHeadBytes}, buffers: share{pool: pools.buffers},
+		named:       share{pool: pools.names, certain: certainNames},
 		connections: map[*connection]struct{}{},
 	}
+	vm.names = synthetic.New(func() bool { return vm.named.take(1, synthetic.MaxNames) })
 	vm.ctx, vm.cancel = context.WithCancel(context.Background())
 	vm.policies.Store(&policies)
 	return vm
@@ -128,6 +137,7 @@ func (vm *VM) cutAll(why string) {
 func (vm *VM) end() {
 	vm.cancel()
 	vm.cutAll("the VM is gone")
+	vm.named.end()
 }
 
 func (vm *VM) tooMany(guest *net.TCPConn) {

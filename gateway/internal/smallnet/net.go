@@ -38,21 +38,8 @@ func New(t testing.TB, addresses ...string) *Net {
 			t.Skipf("no %s here", program)
 		}
 	}
-	n := &Net{newNamespace(t, "g"), newNamespace(t, "s"), newNamespace(t, "w"), newNamespace(t, "i")}
-	n.Slot.ip(t, "link add guest type veth peer name eth0 netns "+string(n.Guest))
-	n.Slot.ip(t, "addr add 192.0.0.1/29 dev guest")
-	n.Slot.ip(t, "link set guest up")
-	n.Slot.ip(t, "rule add fwmark 1 lookup 100")
-	n.Slot.ip(t, "route add local 0.0.0.0/0 dev lo table 100")
-	rules := n.Slot.Command("nft", "-f", "-")
-	rules.Stdin = strings.NewReader(slotRules)
-	if output, err := rules.CombinedOutput(); err != nil {
-		t.Fatalf("nft: %v\n%s", err, output)
-	}
-	n.Guest.ip(t, "addr add 192.0.0.2/29 dev eth0")
-	n.Guest.ip(t, "link set eth0 up")
-	n.Guest.ip(t, "route add default via 192.0.0.1")
-
+	n := &Net{Gateway: newNamespace(t, "w"), Servers: newNamespace(t, "i")}
+	n.addGuest(t, "")
 	n.Gateway.ip(t, "link add wan type veth peer name lan netns "+string(n.Servers))
 	n.Gateway.ip(t, "addr add 45.33.0.2/24 dev wan")
 	n.Gateway.ip(t, "addr add 2600:3c00::2/64 dev wan nodad")
@@ -70,6 +57,31 @@ func New(t testing.TB, addresses ...string) *Net {
 		n.Servers.ip(t, "addr add "+address+bits+" dev lo")
 	}
 	return n
+}
+
+// Neighbour is another guest, with a slot of its own.
+func (n *Net) Neighbour(t testing.TB) *Net {
+	t.Helper()
+	neighbour := &Net{Gateway: n.Gateway, Servers: n.Servers}
+	neighbour.addGuest(t, "2")
+	return neighbour
+}
+
+func (n *Net) addGuest(t testing.TB, number string) {
+	n.Guest, n.Slot = newNamespace(t, "g"+number), newNamespace(t, "s"+number)
+	n.Slot.ip(t, "link add guest type veth peer name eth0 netns "+string(n.Guest))
+	n.Slot.ip(t, "addr add 192.0.0.1/29 dev guest")
+	n.Slot.ip(t, "link set guest up")
+	n.Slot.ip(t, "rule add fwmark 1 lookup 100")
+	n.Slot.ip(t, "route add local 0.0.0.0/0 dev lo table 100")
+	rules := n.Slot.Command("nft", "-f", "-")
+	rules.Stdin = strings.NewReader(slotRules)
+	if output, err := rules.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v\n%s", err, output)
+	}
+	n.Guest.ip(t, "addr add 192.0.0.2/29 dev eth0")
+	n.Guest.ip(t, "link set eth0 up")
+	n.Guest.ip(t, "route add default via 192.0.0.1")
 }
 
 // HandOver gives the slot's listeners to the gateway.

@@ -18,6 +18,7 @@ const (
 	helloMessage     = 1
 	extensionECH     = 0xfe0d
 	maxHelloMessages = MaxBytes
+	readAtOnce       = 2 << 10
 )
 
 var (
@@ -74,10 +75,21 @@ func readRecord(r io.Reader, to []byte) ([]byte, error) {
 	if length > maxRecord || header[1] != 3 {
 		return to, errNotHello
 	}
-	start := len(to)
-	to = slices.Grow(to, length)[:start+length]
-	n, err = io.ReadFull(r, to[start:])
-	return to[:start+n], err
+	// What is announced takes no room before it is there.
+	for err == nil && length > 0 {
+		start := len(to)
+		to = slices.Grow(to, min(length, readAtOnce))[:start+min(length, readAtOnce)]
+		n, err = r.Read(to[start:])
+		to = to[:start+n]
+		length -= n
+	}
+	if length == 0 {
+		return to, nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return to, err
 }
 
 // helloLength gives the length of the handshake message that raw begins with, or -1 while its header is not complete.

@@ -28,10 +28,12 @@ type Names struct {
 	mutex  sync.Mutex
 	byName map[string]uint32
 	byAddr map[uint32]string
+	room   func() bool
 }
 
-func New() *Names {
-	return &Names{byName: map[string]uint32{}, byAddr: map[uint32]string{}}
+// New makes names of one VM. room is asked for each new name, whether there is room for it among those of all VMs.
+func New(room func() bool) *Names {
+	return &Names{byName: map[string]uint32{}, byAddr: map[uint32]string{}, room: room}
 }
 
 // Address gives a name its address: the same each time, and almost always the same in every VM, so that one which outlives its VM's
@@ -42,7 +44,7 @@ func (n *Names) Address(name string) (netip.Addr, error) {
 	if index, ok := n.byName[name]; ok {
 		return at(index), nil
 	}
-	if len(n.byName) >= MaxNames {
+	if len(n.byName) >= MaxNames || !n.room() {
 		return netip.Addr{}, ErrTooMany
 	}
 	hash := fnv.New32a()

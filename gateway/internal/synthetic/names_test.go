@@ -8,7 +8,7 @@ import (
 )
 
 func TestEachNameHasItsOwnAddress(t *testing.T) {
-	names := New()
+	names := New(func() bool { return true })
 	given := map[netip.Addr]string{}
 	for i := range MaxNames {
 		name := fmt.Sprintf("%d.example", i)
@@ -32,7 +32,7 @@ func TestEachNameHasItsOwnAddress(t *testing.T) {
 }
 
 func TestAddressesAreThoseOfBefore(t *testing.T) {
-	first, second := New(), New()
+	first, second := New(func() bool { return true }), New(func() bool { return true })
 	if _, err := second.Address("another.example"); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestAddressesAreThoseOfBefore(t *testing.T) {
 }
 
 func TestAddressesThatNoNameHas(t *testing.T) {
-	names := New()
+	names := New(func() bool { return true })
 	for _, text := range []string{"198.18.0.0", "198.19.255.255", "198.18.0.1", "8.8.8.8", "2600::1", "198.17.255.255", "198.20.0.0"} {
 		if name, ok := names.Name(netip.MustParseAddr(text)); ok {
 			t.Errorf("%s is %s", text, name)
