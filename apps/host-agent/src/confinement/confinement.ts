@@ -47,6 +47,8 @@ export interface CellEnd {
 export interface Cell {
   readonly uid: number;
   readonly cgroup: Cgroup;
+  /** The files that were given to its user. */
+  readonly ownedPaths: readonly string[];
   /** Gives these files to its user, until it ends. */
   own(paths: readonly string[]): void;
   /** Its VMM is gone, or was never there: everything of the cell is given back. Idempotent. */
@@ -198,6 +200,10 @@ class OpenCell implements Cell {
 
   get uid(): number {
     return this.#record.uid;
+  }
+
+  get ownedPaths(): readonly string[] {
+    return this.#record.ownedPaths;
   }
 
   save(): void {

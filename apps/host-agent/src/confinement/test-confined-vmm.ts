@@ -81,7 +81,13 @@ export async function runInJailOf(
     places: { directories: [vm], files: Object.values(files) },
   });
   const limits = limitsOf({ cpus: 1, memoryMiB: 256 }, { accelerator: 'tcg', largestFileBytes: 1024 ** 3 });
-  const cell = { uid: vmm.uid, cgroup: vmm.cgroup, own: () => {}, end: async () => ({ outOfMemory: false }) };
+  const cell = {
+    uid: vmm.uid,
+    cgroup: vmm.cgroup,
+    ownedPaths: [],
+    own: () => {},
+    end: async () => ({ outOfMemory: false }),
+  };
   const jail = qemuJail(root, cell, limits, {
     ...{ directory, imagePath, sharedMemory: false },
     writableDiskPath: join(directory, 'writable.img'),

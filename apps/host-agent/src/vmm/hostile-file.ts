@@ -1,7 +1,6 @@
 /** What a VMM has written to its own directory: it may be anything, and change at any time. It is copied, never renamed or linked to where others read it. */
 import { constants } from 'node:fs';
-import { type FileHandle, lstat, open, opendir, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { type FileHandle, open, rm } from 'node:fs/promises';
 import { AppError } from '@fuse/contract';
 import { runProgram } from './children.ts';
 
@@ -36,19 +35,6 @@ async function copyBounded(source: FileHandle, target: FileHandle, maxBytes: num
     if (position > maxBytes) throw new AppError('unavailable', `it is larger than ${maxBytes} bytes`);
     await target.writeFile(buffer.subarray(0, bytesRead));
   }
-}
-
-/** Whether a directory that a VMM may write to has no more in it than this: entries of its own, and bytes of theirs. A directory in it is too much. */
-export async function isWithin(path: string, limits: { entries: number; bytes: number }): Promise<boolean> {
-  let [entries, bytes] = [0, 0];
-  for await (const { name } of await opendir(path)) {
-    entries += 1;
-    if (entries > limits.entries) return false;
-    const stats = await lstat(join(path, name)).catch(() => undefined); // it may be gone by now
-    if (stats?.isDirectory()) return false;
-    bytes += (stats?.blocks ?? 0) * 512;
-  }
-  return bytes <= limits.bytes;
 }
 
 /** Of a VMM that is gone. Names that lie too deep for a path do not keep it from being removed. */

@@ -8,6 +8,7 @@ import { chmod, link, mkdir, open, rm, stat } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { basename, join } from 'node:path';
 import { AppError } from '@fuse/contract';
+import { type Directories, isWithin, type Limits } from '../disk-watch.ts';
 import { copyHostileFile } from '../hostile-file.ts';
 import { connectUnixSocket } from '../unix-socket.ts';
 
@@ -30,6 +31,8 @@ export type Inside = (typeof inside)[keyof typeof inside];
 
 const BASE = 'jail';
 const RUN = 'run';
+/** The jailer makes them, and gives them to the VMM's user. */
+const MADE_BY_JAILER: Directories = { dev: { net: {} }, [RUN]: {} };
 const O_PATH = 0o10000000;
 const EVERYBODY_MAY_READ = 0o444;
 
@@ -89,6 +92,11 @@ export class Chroot {
     await this.#inRun(async (run) => {
       for (const name of names) await rm(join(run, basename(name)), { recursive: true, force: true });
     });
+  }
+
+  /** Whether its VMM has put no more in here than this. `given`: the host's names of files that are linked here. */
+  isWithin(limits: Limits, owner: { pid: number; uid: number }, given: readonly string[]): Promise<boolean> {
+    return isWithin({ path: this.rootPath, known: MADE_BY_JAILER, owner, given }, limits);
   }
 
   /** Whether this process has it as its root. Its VMM can not deny that. */

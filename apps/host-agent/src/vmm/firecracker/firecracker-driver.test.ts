@@ -519,6 +519,36 @@ describe.skipIf(missing !== undefined)(
         }
       });
 
+      it("cannot fill its host's disk, in sight or out of it, and its end says so", async () => {
+        const MIB = 1_048_576;
+        const honest = await boot({}, undefined, 'honest');
+        const disk = await open(join(directory, 'honest', 'writable.img'), 'r+');
+        await disk.writeFile(Buffer.alloc(200 * MIB, 'x'));
+        await disk.close();
+        const fill = (path: string, hide = false) =>
+          fake.last.machine.jailed({ do: 'fill', path, bytes: 50 * MIB, hide });
+        const attacks: [string, () => Promise<unknown>][] = [
+          ['large', async () => [await fill('/one'), await fill('/run/two'), await fill('/dev/net/three')]],
+          ['hidden', async () => [await fill('/one', true), await fill('/two', true), await fill('/three', true)]],
+          ['other', () => fake.last.machine.jailed({ do: 'mkdir', path: '/run/more' })],
+          [
+            'many',
+            async () => {
+              for (let n = 0; n < 64; n++)
+                await fake.last.machine.jailed({ do: 'plant', path: `/run/${n}`, target: '/' });
+            },
+          ],
+        ];
+        const filling: Vmm[] = [];
+        for (const [name, attack] of attacks) {
+          filling.push(await boot({}, undefined, name));
+          await attack();
+        }
+        for (const { exited } of filling)
+          expect(await exited).toMatchObject({ logTail: expect.stringContaining('filled its root directory') });
+        await honest.pause();
+      }, 30_000);
+
       it('cannot have its host read or remove another file by a link', async () => {
         const secret = join(directory, 'secret');
         await writeFile(secret, 'a secret');

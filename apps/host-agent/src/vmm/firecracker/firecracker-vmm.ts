@@ -1,5 +1,5 @@
 /** One running Firecracker: what can be done to it through its API, its vsock and its process. */
-import { rm } from 'node:fs/promises';
+import { appendFile, rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { AppError } from '@fuse/contract';
@@ -31,6 +31,8 @@ const LOOK_MS = 5_000;
 const SOCKET_POLL_MS = 2;
 /** Of devices, interrupts and CPUs: tens of KiB. */
 const MAX_DEVICE_BYTES = 67_108_864;
+/** Files and devices that it is given, two sockets, and what it saves. More is none of Firecracker's doing. */
+const MAX_ENTRIES = 64;
 const MIB = 1_048_576;
 
 export interface FirecrackerVmmOptions {
@@ -64,6 +66,7 @@ export class FirecrackerVmm implements Vmm {
     const looking = setInterval(() => {
       for (const path of bounded) boundFile(path, LOG_BOUND_BYTES).catch(() => {});
       counters.collect();
+      this.#endUnlessTidy().catch(() => {}); // it has just ended
     }, LOOK_MS).unref();
     this.exited = process.exited.then(async (end) => {
       clearInterval(looking);
@@ -160,6 +163,16 @@ export class FirecrackerVmm implements Vmm {
     this.#channel?.destroy();
     await this.#options.process.kill();
     await this.exited;
+  }
+
+  /** Somebody else than Firecracker is filling the host's disk. */
+  async #endUnlessTidy(): Promise<void> {
+    const { cell, chroot, directory } = this.#options;
+    if (cell === undefined) return;
+    const limits = { entries: MAX_ENTRIES, bytes: this.#memoryBytes + 2 * MAX_DEVICE_BYTES };
+    if (await chroot.isWithin(limits, { pid: this.pid, uid: cell.uid }, cell.ownedPaths)) return;
+    await appendFile(join(directory, LOG_FILE), 'ended by the host: it filled its root directory\n');
+    await this.destroy();
   }
 
   get #memoryPath(): string {

@@ -121,6 +121,15 @@ def inner(tell, order):
                     file.truncate(len(memory))
                     if command['whole']:
                         file.write(memory)
+            elif command['do'] == 'fill':
+                kept = os.open(command['path'], os.O_RDWR | os.O_CREAT)
+                os.posix_fallocate(kept, 0, command['bytes'])
+                if command.get('hide'):
+                    os.unlink(command['path'])
+                else:
+                    os.close(kept)
+            elif command['do'] == 'mkdir':
+                os.mkdir(command['path'])
             elif command['do'] == 'plant':
                 path = command['path']
                 if os.path.lexists(path):

@@ -222,7 +222,7 @@ class QemuDriver implements VmmDriver {
     options: { directory: string; process: VmmProcess; consolePath?: string | undefined },
     cell: Cell | undefined,
   ): QemuVmm {
-    return new QemuVmm({ ...options, onEnd: () => this.#leave(options.directory, cell) });
+    return new QemuVmm({ ...options, uid: cell?.uid, onEnd: () => this.#leave(options.directory, cell) });
   }
 
   /** Its VMM is gone. What cannot be given back now is swept by the next host agent. */

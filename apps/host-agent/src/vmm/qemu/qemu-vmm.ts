@@ -7,8 +7,9 @@ import { AppError } from '@fuse/contract';
 import { sleep, withDeadline } from '@fuse/runtime';
 import { applyLayers } from '../apply-layers.ts';
 import { captureMemory } from '../capture-memory.ts';
+import { isWithin } from '../disk-watch.ts';
 import type { CaptureFiles, SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
-import { copyHostileFile, isWithin } from '../hostile-file.ts';
+import { copyHostileFile } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
 import { boundFile, readTail } from '../log-file.ts';
 import type { VmmProcess } from '../process.ts';
@@ -33,6 +34,8 @@ const MAX_DEVICES_BYTES = 67_108_864;
 export interface QemuVmmOptions {
   directory: string;
   process: VmmProcess;
+  /** Of the user that it runs as alone; undefined where it is not confined. */
+  uid?: number | undefined;
   /** Further files that QEMU appends to what the guest says. */
   consolePath?: string | undefined;
   /** Called once its process is gone, and waited for before anybody hears of it. */
@@ -45,6 +48,7 @@ export class QemuVmm implements Vmm {
   /** Below the directory, where QEMU's own files are: '' for a VM that was started before there was a place of their own. */
   readonly #run: string;
   readonly #process: VmmProcess;
+  readonly #uid: number | undefined;
   #channel: Duplex | undefined;
   #hasExited = false;
   /** Commands go one after the other: QEMU serves one control connection at a time. */
@@ -54,6 +58,7 @@ export class QemuVmm implements Vmm {
     this.#directory = options.directory;
     this.#run = existsSync(join(options.directory, RUN_DIRECTORY)) ? RUN_DIRECTORY : '';
     this.#process = options.process;
+    this.#uid = options.uid;
     const bounded = [join(options.directory, LOG_FILE)];
     if (options.consolePath !== undefined) bounded.push(options.consolePath);
     const looking = setInterval(() => {
@@ -161,7 +166,8 @@ export class QemuVmm implements Vmm {
   /** Somebody else than QEMU is filling the host's disk. */
   async #endUnlessTidy(): Promise<void> {
     const limits = { entries: MAX_RUN_ENTRIES, bytes: 2 * MAX_DEVICES_BYTES };
-    if (this.#run === '' || (await isWithin(this.#runDirectory, limits))) return;
+    const owner = this.#uid === undefined ? undefined : { pid: this.pid, uid: this.#uid };
+    if (this.#run === '' || (await isWithin({ path: this.#runDirectory, owner }, limits))) return;
     await appendFile(join(this.#directory, LOG_FILE), 'ended by the host: it filled its run directory\n');
     await this.destroy();
   }
