@@ -1,4 +1,5 @@
-import { readdir } from 'node:fs/promises';
+import { readdir, stat, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { TestHost } from './test-host.ts';
 
@@ -56,6 +57,23 @@ describe('when a VM dies', () => {
     collecting.catch(() => {});
     setTimeout(async () => process.kill(await vmmPid(id), 'SIGKILL'), 200);
     await expect(collecting).rejects.toMatchObject({ code: 'vm_lost' });
+    await host.destroy(id);
+  });
+});
+
+describe('a VMM that makes its disk longer', () => {
+  it.each([
+    ['paused', (id: string) => host.pause(id)],
+    ['kept', (id: string) => host.snapshot(id)],
+    ['kept without memory', (id: string) => host.snapshot(id, { include_memory: false })],
+  ])('is ended in place of being %s, and nothing is kept', async (_what, keep) => {
+    const { id } = await host.create();
+    const disk = join(await host.machineDirectory(id), 'writable.img');
+    await truncate(disk, (await stat(disk)).size + 4_096);
+    await expect(keep(id)).rejects.toMatchObject({ status: 502, code: 'vm_lost' });
+    const error = expect.stringContaining('tampered with its disk');
+    expect(await host.call('GET', `/v1/vms/${id}`)).toMatchObject({ state: 'dead', error });
+    expect(await readdir(host.snapshotsDirectory)).toEqual([]);
     await host.destroy(id);
   });
 });

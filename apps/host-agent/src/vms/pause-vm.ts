@@ -3,6 +3,7 @@
 import { flushFile } from '../vmm/sparse-copy.ts';
 import { requireRoomFor } from './capture.ts';
 import { endMachine, type Machine } from './machine.ts';
+import { requireOwnDisk } from './own-disk.ts';
 import { digestPaused, discardPaused, savePaused } from './paused-machine.ts';
 import { goOn } from './stand-still.ts';
 import type { VmCore } from './vm-core.ts';
@@ -17,6 +18,8 @@ export async function pauseVm(core: VmCore): Promise<void> {
   try {
     await machine.vmm.pause(core.stopping.signal);
     await savePaused(machine.vmm, machine.directory, core.stopping.signal);
+    // After its size was written down, with which it will be resumed or not at all.
+    await requireOwnDisk(core);
     // The guest has acknowledged nothing since it was stopped that is not in these files.
     await core.execs.flush();
     await flushFile(core.host.vmsDirectory);

@@ -1,10 +1,13 @@
 /** A snapshot of a running VM, which goes on at once. */
 
+import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import type { TakeSnapshot } from '@fuse/host-protocol';
 import type { Guest } from '../guest/guest.ts';
+import { SNAPSHOT_DISK_FILE } from '../snapshots/snapshot-record.ts';
 import type { MakeFiles, StoredSnapshot } from '../snapshots/stored-snapshot.ts';
 import { captureDisk, captureWhole, requireRoomFor } from './capture.ts';
+import { requireOwnDisk } from './own-disk.ts';
 import { madeHere } from './snapshot-source.ts';
 import { StuckError } from './stand-still.ts';
 import type { VmCore } from './vm-core.ts';
@@ -42,13 +45,16 @@ async function requireAnswer(guest: Guest, signal: AbortSignal): Promise<void> {
 
 async function capture(core: VmCore, includeMemory: boolean, to: string, deleted: AbortSignal): ReturnType<MakeFiles> {
   const machine = core.runningMachine();
+  await requireOwnDisk(core);
   await requireRoomFor(core.host, machine, { memory: includeMemory, disk: true });
   const signals = { signal: AbortSignal.any([core.stopping.signal, deleted]), giveUp: core.ending.signal };
   await requireAnswer(machine.guest, signals.signal);
   const from = performance.now();
   core.standStill();
   try {
-    return await (includeMemory ? captureWhole : captureDisk)(machine, to, signals);
+    const captured = await (includeMemory ? captureWhole : captureDisk)(machine, to, signals);
+    await requireOwnDisk(core, join(to, SNAPSHOT_DISK_FILE));
+    return captured;
   } catch (error) {
     if (!(error instanceof StuckError)) throw error;
     await core.die(error.message);
