@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { Labels } from '@fuse/contract';
 import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-store';
 import { z } from 'zod';
-import { type ConfinementOptions, confinementModes } from './confinement/confinement.ts';
-import { DEFAULT_UID_BASE } from './confinement/uid-slots.ts';
+import type { ConfinementOptions } from './confinement/confinement.ts';
+import { confinementConfigOf, confinementVariables } from './confinement/confinement-config.ts';
 import type { ServerTls } from './http/server.ts';
 import type { JoinConfig } from './joining/joining.ts';
 import { Cidrs, DEFAULT_NETWORK, NamespaceName, type NetworkConfig, PoolSize, Resolvers } from './network/config.ts';
@@ -94,10 +94,7 @@ const Environment = z
     FUSE_HOST_STORAGE_RESERVE_MB: count.optional(),
     FUSE_HOST_MAX_VMS: count.optional(),
     ...vmmVariables,
-    FUSE_CONFINEMENT: z.enum(confinementModes).optional(),
-    FUSE_VMM_UID_BASE: count
-      .refine((uid) => uid >= 1_000, 'must be at least 1000: those below are of the system')
-      .optional(),
+    ...confinementVariables,
     FUSE_VM_DISK_MBPS: count.optional(),
     FUSE_VM_DISK_IOPS: count.optional(),
     FUSE_NETWORK_POOL: PoolSize.optional(),
@@ -164,7 +161,7 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
     },
     storageReserveMb: env.FUSE_HOST_STORAGE_RESERVE_MB ?? DEFAULT_STORAGE_RESERVE_MB,
     vmm: vmmConfigOf(env),
-    confinement: { mode: env.FUSE_CONFINEMENT ?? 'auto', uidBase: env.FUSE_VMM_UID_BASE ?? DEFAULT_UID_BASE },
+    confinement: confinementConfigOf(env),
     diskRate: {
       bytesPerSecond: env.FUSE_VM_DISK_MBPS === undefined ? undefined : env.FUSE_VM_DISK_MBPS * BYTES_PER_MB,
       requestsPerSecond: env.FUSE_VM_DISK_IOPS,

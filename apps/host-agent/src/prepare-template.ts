@@ -17,6 +17,7 @@ export interface PreparedTemplate {
 }
 
 export async function prepareTemplate(env: NodeJS.ProcessEnv, signal: AbortSignal): Promise<PreparedTemplate> {
+  const { confinement, ...vmm } = vmmConfigFromEnv(env);
   const home = env.FUSE_HOME || join(homedir(), '.fuse');
   const dataDirectory = join(home, 'host');
   await mkdir(dataDirectory, { recursive: true, mode: 0o700 });
@@ -24,9 +25,8 @@ export async function prepareTemplate(env: NodeJS.ProcessEnv, signal: AbortSigna
   if (lock === undefined) return { made: false, note: 'left to the host agent, which is running' };
   await using _lock = lock;
   const log = createLogger({ name: 'prepare-template', level: 'silent' });
-  const vmm = vmmConfigFromEnv(env);
   const assets = await withOwnKernel(await loadAssets(join(home, 'assets', 'manifest.json')), vmm.kernelPath);
-  const driver = await openDriver({ vmm, dataDirectory, kernelPath: assets.kernel.path, log });
+  const driver = await openDriver({ vmm, confinement, dataDirectory, kernelPath: assets.kernel.path, log });
   const directory = join(dataDirectory, 'templates');
   const before = await readdir(directory).catch((): string[] => []);
   await using templates = new Templates({ directory, driver, assets, log });

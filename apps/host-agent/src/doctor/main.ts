@@ -32,9 +32,9 @@ export async function main(args: readonly string[], env: NodeJS.ProcessEnv = pro
 }
 
 async function probe(home: string, env: NodeJS.ProcessEnv): Promise<VmmDriver> {
-  const vmm = vmmConfigFromEnv(env);
+  const { confinement, ...vmm } = vmmConfigFromEnv(env);
   const assets = await loadAssets(join(home, 'assets', 'manifest.json'));
   const { kernel } = await withOwnKernel(assets, vmm.kernelPath);
   const log = createLogger({ name: 'fuse-doctor', level: 'silent' });
-  return openDriver({ vmm, dataDirectory: join(home, 'host'), kernelPath: kernel.path, log });
+  return openDriver({ vmm, confinement, dataDirectory: join(home, 'host'), kernelPath: kernel.path, log });
 }

@@ -2,8 +2,10 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { temporaryDirectory } from '@fuse/testing';
 import { describe, expect, it } from 'vitest';
+import { loadConfig } from '../config.ts';
 import type { Assets } from '../images/assets.ts';
 import { withOwnKernel } from '../images/own-kernel.ts';
+import { prepareTemplate } from '../prepare-template.ts';
 import { vmmConfigFromEnv } from './vmm-config.ts';
 
 describe('the choice of a VMM', () => {
@@ -18,6 +20,24 @@ describe('the choice of a VMM', () => {
   it('is refused by name when there is none such', () => {
     expect(() => vmmConfigFromEnv({ FUSE_VMM: 'xen' })).toThrow(/^FUSE_VMM: /);
     expect(() => vmmConfigFromEnv({ FUSE_KERNEL: 'vmlinux' })).toThrow('FUSE_KERNEL: must be an absolute path');
+  });
+});
+
+describe('how VMMs are confined', () => {
+  it('is the same for set-up and doctor as for the host agent', () => {
+    expect(vmmConfigFromEnv({ FUSE_CONFINEMENT: '' }).confinement).toEqual({ mode: 'auto', uidBase: 870_000 });
+    const variables = { FUSE_CONFINEMENT: 'required', FUSE_VMM_UID_BASE: '500000' };
+    const { confinement } = vmmConfigFromEnv(variables);
+    expect(confinement).toEqual({ mode: 'required', uidBase: 500_000 });
+    expect(loadConfig({ ...variables, FUSE_HOST_TOKEN: 'a-token-that-is-long-enough' }).confinement).toEqual(
+      confinement,
+    );
+  });
+
+  it('is refused by name when there is no such way, before a template is made', async () => {
+    expect(() => vmmConfigFromEnv({ FUSE_VMM_UID_BASE: '7' })).toThrow('FUSE_VMM_UID_BASE: must be at least 1000');
+    const { signal } = new AbortController();
+    await expect(prepareTemplate({ FUSE_CONFINEMENT: 'perhaps' }, signal)).rejects.toThrow(/^FUSE_CONFINEMENT: /);
   });
 });
 

@@ -1,6 +1,8 @@
 /** Which VMM runs the VMs of this host, and with which kernel. */
 import { AppError } from '@fuse/contract';
 import { z } from 'zod';
+import type { ConfinementOptions } from '../confinement/confinement.ts';
+import { confinementConfigOf, confinementVariables } from '../confinement/confinement-config.ts';
 
 export const vmmChoices = ['auto', 'firecracker', 'qemu'] as const;
 export type VmmChoice = (typeof vmmChoices)[number];
@@ -33,11 +35,13 @@ export const vmmConfigOf = (env: z.infer<typeof VmmVariables>): VmmConfig => ({
   jailerPath: env.FUSE_JAILER,
 });
 
-/** For programs that need no more of the configuration than this. */
-export function vmmConfigFromEnv(variables: Record<string, string | undefined>): VmmConfig {
+/** For programs that need no more of the configuration than what VMs run in. */
+export function vmmConfigFromEnv(
+  variables: Record<string, string | undefined>,
+): VmmConfig & { confinement: ConfinementOptions } {
   const given = Object.fromEntries(Object.entries(variables).filter(([, value]) => value !== ''));
-  const parsed = VmmVariables.safeParse(given);
-  if (parsed.success) return vmmConfigOf(parsed.data);
+  const parsed = VmmVariables.extend(confinementVariables).safeParse(given);
+  if (parsed.success) return { ...vmmConfigOf(parsed.data), confinement: confinementConfigOf(parsed.data) };
   const lines = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
   throw new AppError('invalid_argument', lines.join('\n'));
 }

@@ -51,7 +51,10 @@ async function readVerdict(path: string): Promise<z.infer<typeof Verdict> | unde
   }
 }
 
-/** The kernel finds no root file system, panics and reboots, which ends QEMU: it ran from its first to its last line. */
+/**
+ * The kernel finds no root file system, panics and reboots, which ends QEMU: it ran from its first to its last line. This QEMU alone is in no jail: nobody's code but ours runs
+ * in it, without disk, memory file, network or guest channel, and its verdict decides what the jails of all others have in them (prepareQemuRoot).
+ */
 async function probe(options: KvmProbeOptions): Promise<{ boots: boolean; reason: string }> {
   const directory = await mkdtemp(join(options.dataDirectory, 'kvm-probe-'));
   const consolePath = join(directory, 'console.log');
