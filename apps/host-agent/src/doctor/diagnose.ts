@@ -12,6 +12,7 @@ import { firecrackerCheck } from './checks/firecracker.ts';
 import { goCheck } from './checks/go.ts';
 import { kernelCheck } from './checks/kernel.ts';
 import { memoryCheck } from './checks/memory.ts';
+import { networkCheck } from './checks/network.ts';
 import { nodeCheck } from './checks/node.ts';
 import { portsCheck } from './checks/ports.ts';
 import { programsCheck } from './checks/programs.ts';
@@ -41,6 +42,7 @@ const checks: readonly Check[] = [
   memoryCheck,
   portsCheck,
   networkToolsCheck,
+  networkCheck,
   kernelCheck,
   hyperThreadingCheck,
   mitigationsCheck,

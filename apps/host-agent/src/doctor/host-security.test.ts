@@ -4,10 +4,12 @@ import { dirname, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { temporaryDirectory } from '@fuse/testing';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { missingForNetwork } from '../network/missing.ts';
 import { confinementCheck, controlGroupsCheck, judgeConfinement } from './checks/confinement.ts';
 import { judgeNetworkTools, kvmPermissionsCheck } from './checks/devices.ts';
 import { firecrackerCheck, judgeFound, judgeMissing } from './checks/firecracker.ts';
 import { kernelCheck } from './checks/kernel.ts';
+import { judgeNetwork, networkCheck } from './checks/network.ts';
 import { hyperThreadingCheck, mitigationsCheck, samePageMergingCheck, swapCheck } from './checks/side-channels.ts';
 import type { Check, Finding } from './finding.ts';
 
@@ -110,6 +112,25 @@ describe('doctor, of a host,', () => {
     expect(judgeNetworkTools(all)).toMatchObject({ verdict: 'ok', message: expect.stringContaining('v1.0.6') });
     expect(judgeNetworkTools({ ...all, nft: undefined }).fix).toContain('install --no-install-recommends nftables');
     expect(judgeNetworkTools({ ...all, tun: false }).fix).toBe('modprobe tun');
+  });
+
+  it('says what networks of VMs lack, and makes one where that is nothing', async () => {
+    const judged = (missing: string | undefined, canMakeSlot = false) => judgeNetwork({ missing, canMakeSlot });
+    expect(judged('root, as whom the host agent has to run')).toMatchObject({
+      verdict: 'warn',
+      fix: expect.stringContaining('as root'),
+    });
+    expect(judged('the program nft (package nftables)').fix).toBe('apt-get install --no-install-recommends nftables');
+    expect(judged('the device /dev/net/tun (kernel module tun)').fix).toBe('modprobe tun');
+    expect(judged(undefined)).toMatchObject({ verdict: 'warn', message: expect.stringContaining('no network card') });
+    expect(judged(undefined, true).verdict).toBe('ok');
+    expect((await run(networkCheck, { FUSE_EGRESS_NETNS: '../etc' })).verdict).toBe('fail');
+    const isRoot = process.geteuid?.() === 0;
+    expect((await run(networkCheck, { FUSE_EGRESS_NETNS: 'no-such-namespace' })).message).toContain(
+      isRoot ? 'no-such-namespace' : 'root',
+    );
+    if ((await missingForNetwork({ egressNamespace: undefined })) === undefined)
+      expect(await run(networkCheck)).toMatchObject({ verdict: 'ok' });
   });
 
   it('fails without confinement only where that is required', async () => {

@@ -16,7 +16,9 @@ export const PROGRAM_PATH = '/usr/sbin:/sbin:/usr/bin:/bin';
 const NAMESPACES = '/run/netns';
 const TAP_NAME = 'tap0';
 export const GUEST_MTU = 1_500;
-const template = (name: string) => fileURLToPath(new URL(`../../network/${name}`, import.meta.url));
+const fileOf = (name: string) => fileURLToPath(new URL(`../../network/${name}`, import.meta.url));
+/** For `sysctl -p`, `ip -batch` and `nft -D guest_mac=<address> -f`, in this order. */
+export const slotFiles = { settings: fileOf('slot.sysctl'), links: fileOf('slot.ip'), rules: fileOf('slot.nft') };
 
 /** As a VM's record has it. */
 export const Slot = z.object({ name: z.string(), mac: z.string() });
@@ -56,14 +58,14 @@ export async function makeSlot(name: string, signal?: AbortSignal): Promise<Slot
   const inside = (...argv: string[]) => run(['netns', 'exec', name, ...argv], signal);
   await run(['netns', 'add', name], signal);
   try {
-    await inside('sysctl', '-q', '-p', template('slot.sysctl'));
-    await run(['-n', name, '-batch', template('slot.ip')], signal);
+    await inside('sysctl', '-q', '-p', slotFiles.settings);
+    await run(['-n', name, '-batch', slotFiles.links], signal);
     // The guest is never asked for its hardware address, so it cannot answer with another.
     await run(
       ['-n', name, 'neighbour', 'replace', GUEST_ADDRESS, 'lladdr', mac, 'dev', TAP_NAME, 'nud', 'permanent'],
       signal,
     );
-    await inside('nft', '-D', `guest_mac=${mac}`, '-f', template('slot.nft'));
+    await inside('nft', '-D', `guest_mac=${mac}`, '-f', slotFiles.rules);
     return { name, mac };
   } catch (error) {
     await removeSlot(name);
