@@ -163,6 +163,7 @@ function openNetwork(config: HostAgentConfig, { programs }: Assets, log: Logger)
     config: config.network,
     programs: programs.gateway && { gateway: programs.gateway.path, jailer: programs.jailer.path },
     gatewayUid: config.confinement.uidBase - 1, // the VMMs' begin there
+    confinement: config.confinement.mode,
     log,
   });
 }

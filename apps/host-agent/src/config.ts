@@ -9,7 +9,15 @@ import type { ConfinementOptions } from './confinement/confinement.ts';
 import { confinementConfigOf, confinementVariables } from './confinement/confinement-config.ts';
 import type { ServerTls } from './http/server.ts';
 import type { JoinConfig } from './joining/joining.ts';
-import { Cidrs, DEFAULT_NETWORK, NamespaceName, type NetworkConfig, PoolSize, Resolvers } from './network/config.ts';
+import {
+  Cidrs,
+  DEFAULT_NETWORK,
+  GatewayMemoryMiB,
+  NamespaceName,
+  type NetworkConfig,
+  PoolSize,
+  Resolvers,
+} from './network/config.ts';
 import type { DiskRate } from './vmm/driver.ts';
 import { type VmmConfig, vmmConfigOf, vmmVariables } from './vmm/vmm-config.ts';
 
@@ -102,6 +110,7 @@ const Environment = z
     FUSE_DNS_SERVERS: Resolvers.optional(),
     FUSE_EGRESS_PRIVATE: Cidrs.optional(),
     FUSE_VM_NETWORK_MBPS: count.optional(),
+    FUSE_GATEWAY_RAM_MB: GatewayMemoryMiB.optional(),
     FUSE_HOST_TLS_CERT: z.string().optional(),
     FUSE_HOST_TLS_KEY: z.string().optional(),
     FUSE_HOST_TLS_CLIENT_CA: z.string().optional(),
@@ -172,6 +181,7 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
       resolvers: env.FUSE_DNS_SERVERS,
       privateAllow: env.FUSE_EGRESS_PRIVATE ?? DEFAULT_NETWORK.privateAllow,
       vmBytesPerSecond: env.FUSE_VM_NETWORK_MBPS === undefined ? undefined : env.FUSE_VM_NETWORK_MBPS * BYTES_PER_MB,
+      gatewayMemoryMiB: env.FUSE_GATEWAY_RAM_MB ?? DEFAULT_NETWORK.gatewayMemoryMiB,
     },
     objectStore: objectStoreConfigFromEnv(variables),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',

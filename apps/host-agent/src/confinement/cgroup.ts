@@ -1,10 +1,10 @@
 /**
- * The control group of one VMM: a directory `fuse/<name>` in each hierarchy. Its files are the kernel's, and reading or writing one waits for no disk, so they are used
+ * The control group of one VMM: a directory `fuse/<name>` in each hierarchy; the gateway has one elsewhere. Its files are the kernel's, and reading or writing one waits for no disk, so they are used
  * synchronously: a start pays for system calls alone.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { sleep } from '@fuse/runtime';
 import type { Controller, Hierarchy } from './hierarchies.ts';
@@ -32,10 +32,12 @@ export interface CgroupUsage {
 export class Cgroup {
   readonly #hierarchies: readonly Hierarchy[];
   readonly #name: string;
+  readonly #parent: string;
 
-  constructor(hierarchies: readonly Hierarchy[], name: string) {
+  constructor(hierarchies: readonly Hierarchy[], name: string, parent = CGROUP_PARENT) {
     this.#hierarchies = hierarchies;
     this.#name = name;
+    this.#parent = parent;
   }
 
   /** What a process writes itself into, to be in it. */
@@ -56,10 +58,20 @@ export class Cgroup {
   create(limits: Limits): void {
     for (const hierarchy of this.#hierarchies) {
       const path = this.#pathIn(hierarchy);
-      makeIn(hierarchy, path);
+      makeIn(path);
       for (const controller of hierarchy.controllers)
         for (const [file, value] of settings(hierarchy.version, controller, limits, path))
           writeFileSync(join(path, file), value);
+    }
+  }
+
+  /** In hierarchies of memory alone. */
+  createForMemory(memoryBytes: number): void {
+    for (const hierarchy of this.#hierarchies) {
+      const path = this.#pathIn(hierarchy);
+      makeIn(path);
+      for (const [file, value] of memorySettings(hierarchy.version, memoryBytes, path))
+        writeFileSync(join(path, file), value);
     }
   }
 
@@ -90,7 +102,7 @@ export class Cgroup {
   }
 
   #pathIn({ mountPath }: Hierarchy): string {
-    return join(mountPath, CGROUP_PARENT, this.#name);
+    return join(mountPath, this.#parent, this.#name);
   }
 
   #fileOf(controller: Controller, inVersion1: string, inVersion2: string): string {
@@ -137,26 +149,21 @@ export function removeEmptyGroups(hierarchies: readonly Hierarchy[], isTaken: (n
   }
 }
 
-function makeIn({ mountPath }: Hierarchy, path: string): void {
+function makeIn(path: string): void {
   try {
     mkdirSync(path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-    mkdirSync(join(mountPath, CGROUP_PARENT), { recursive: true });
+    mkdirSync(dirname(path), { recursive: true });
     mkdirSync(path);
   }
 }
 
 function settings(version: 1 | 2, controller: Controller, limits: Limits, path: string): [string, string][] {
   const quota = String(Math.round(limits.cpus * PERIOD_US));
-  const memory = String(limits.memoryBytes);
   switch (controller) {
-    case 'memory': {
-      // What is swapped out counts too, where the kernel counts it: otherwise a VM could take the host's swap.
-      if (version === 2)
-        return [['memory.max', memory], ['memory.oom.group', '1'], ...ifThere(path, 'memory.swap.max', '0')];
-      return [['memory.limit_in_bytes', memory], ...ifThere(path, 'memory.memsw.limit_in_bytes', memory)];
-    }
+    case 'memory':
+      return memorySettings(version, limits.memoryBytes, path);
     case 'cpu': {
       const weight = Math.min(MAX_WEIGHT, limits.cpuWeight * WEIGHT_PER_CPU);
       if (version === 2)
@@ -175,6 +182,14 @@ function settings(version: 1 | 2, controller: Controller, limits: Limits, path: 
     case 'cpuacct':
       return [];
   }
+}
+
+/** What is swapped out counts too, where the kernel counts it: otherwise a VM could take the host's swap. */
+function memorySettings(version: 1 | 2, memoryBytes: number, path: string): [string, string][] {
+  const memory = String(memoryBytes);
+  if (version === 2)
+    return [['memory.max', memory], ['memory.oom.group', '1'], ...ifThere(path, 'memory.swap.max', '0')];
+  return [['memory.limit_in_bytes', memory], ...ifThere(path, 'memory.memsw.limit_in_bytes', memory)];
 }
 
 const ifThere = (path: string, file: string, value: string): [string, string][] =>

@@ -12,6 +12,7 @@ describe('settings of the network', () => {
       resolvers: undefined,
       privateAllow: [],
       vmBytesPerSecond: undefined,
+      gatewayMemoryMiB: 1_024,
     });
   });
 
@@ -22,6 +23,7 @@ describe('settings of the network', () => {
       FUSE_DNS_SERVERS: '192.0.2.53, 192.0.2.54:5353,2001:db8::53,[2001:db8::54]:53',
       FUSE_EGRESS_PRIVATE: '10.1.0.0/16, fd00::/64',
       FUSE_VM_NETWORK_MBPS: '5',
+      FUSE_GATEWAY_RAM_MB: '256',
     });
     expect(network).toEqual({
       poolSize: 0,
@@ -29,6 +31,7 @@ describe('settings of the network', () => {
       resolvers: ['192.0.2.53:53', '192.0.2.54:5353', '[2001:db8::53]:53', '[2001:db8::54]:53'],
       privateAllow: ['10.1.0.0/16', 'fd00::/64'],
       vmBytesPerSecond: 5_000_000,
+      gatewayMemoryMiB: 256,
     });
   });
 
@@ -42,6 +45,7 @@ describe('settings of the network', () => {
     ['FUSE_EGRESS_PRIVATE', '10.1.0.0'],
     ['FUSE_EGRESS_PRIVATE', '10.1.0.0/33'],
     ['FUSE_VM_NETWORK_MBPS', '0'],
+    ['FUSE_GATEWAY_RAM_MB', '63'],
   ])('%s=%s is refused, by its name', (name, value) => {
     expect(() => networkOf({ [name]: value })).toThrow(name);
   });

@@ -19,6 +19,8 @@ export interface NetworkConfig {
   privateAllow: readonly string[];
   /** Of each VM, both ways together; undefined: no limit. */
   vmBytesPerSecond: number | undefined;
+  /** What the gateway may take, and with that what VMs may have it hold. */
+  gatewayMemoryMiB: number;
 }
 
 export const DEFAULT_NETWORK: NetworkConfig = {
@@ -27,10 +29,13 @@ export const DEFAULT_NETWORK: NetworkConfig = {
   resolvers: undefined,
   privateAllow: [],
   vmBytesPerSecond: undefined,
+  gatewayMemoryMiB: 1_024,
 };
 
 const DNS_PORT = '53';
 const MAX_POOL = 64;
+/** Beneath it VMs would have little but what each has for certain. */
+const MIN_GATEWAY_MEMORY_MIB = 64;
 const MAX_CONNECTIONS_PER_VM = 1_024;
 const RESOLV_CONF = '/etc/resolv.conf';
 
@@ -41,6 +46,11 @@ export const PoolSize = z
   .regex(/^\d{1,3}$/, 'must be a whole number')
   .transform(Number)
   .refine((size) => size <= MAX_POOL, `must be at most ${MAX_POOL}`);
+export const GatewayMemoryMiB = z
+  .string()
+  .regex(/^\d{1,7}$/, 'must be a whole number')
+  .transform(Number)
+  .refine((size) => size >= MIN_GATEWAY_MEMORY_MIB, `must be at least ${MIN_GATEWAY_MEMORY_MIB}`);
 /** It becomes part of a path. */
 export const NamespaceName = z
   .string()

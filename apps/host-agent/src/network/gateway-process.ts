@@ -8,6 +8,7 @@ import { startChild } from '../vmm/children.ts';
 import { boundFile } from '../vmm/log-file.ts';
 import { VmmProcess } from '../vmm/process.ts';
 import type { GatewayClient } from './gateway-client.ts';
+import { type GatewayMemory, makeGatewayGroup } from './gateway-group.ts';
 import { namespacePathOf } from './slot.ts';
 
 const LOG_FILE = 'gateway.log';
@@ -24,6 +25,7 @@ export interface GatewayProcessOptions {
   /** The network namespace that it connects from; undefined: the host's. */
   egressNamespace: string | undefined;
   uid: number;
+  memory: GatewayMemory;
 }
 
 /** One that is there is kept if it speaks this protocol, from where connections are to leave now. */
@@ -48,8 +50,12 @@ export const boundGatewayLog = (directory: string): Promise<void> =>
   boundFile(join(directory, LOG_FILE), LOG_BOUND_BYTES);
 
 async function start(options: GatewayProcessOptions, client: GatewayClient): Promise<VmmProcess> {
-  const { directory, gatewayPath, egressNamespace, uid } = options;
-  const args = ['--directory', '.', '--uid', String(uid), '--gid', String(uid)];
+  const { directory, gatewayPath, egressNamespace, uid, memory } = options;
+  const group = await makeGatewayGroup(memory);
+  const args = [
+    ...['--directory', '.', '--uid', String(uid), '--gid', String(uid), '--memory-mib', String(memory.softMiB)],
+    ...(group === undefined ? [] : ['--cgroup', group]),
+  ];
   const log = { path: join(directory, LOG_FILE), flags: 'a' } as const;
   const { pid } = await startChild({
     ...(egressNamespace === undefined

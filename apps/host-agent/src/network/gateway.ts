@@ -10,6 +10,7 @@ import { type Logger, sleep } from '@fuse/runtime';
 import { runProgram } from '../vmm/children.ts';
 import type { VmmProcess } from '../vmm/process.ts';
 import { GatewayClient } from './gateway-client.ts';
+import { removeGatewayGroup } from './gateway-group.ts';
 import { boundGatewayLog, findGateway, findOrStartGateway, type GatewayProcessOptions } from './gateway-process.ts';
 import { namespacePathOf, PROGRAM_PATH } from './slot.ts';
 
@@ -138,6 +139,7 @@ export class Gateway {
     const process = this.#process ?? (await findGateway(this.#options));
     this.#process = undefined;
     await process?.kill();
+    await removeGatewayGroup(this.#options.memory);
     await rm(this.#options.directory, { recursive: true, force: true });
   }
 

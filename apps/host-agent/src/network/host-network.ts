@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import type { GatewayVm, VmNetworkReport } from '@fuse/host-protocol';
 import type { Logger } from '@fuse/runtime';
+import type { ConfinementMode } from '../confinement/confinement.ts';
 import type { NetworkCard } from '../vmm/driver.ts';
 import { gatewayConfig, type NetworkConfig } from './config.ts';
 import { Gateway } from './gateway.ts';
@@ -22,6 +23,7 @@ export interface HostNetworkOptions {
   /** Undefined: not built. */
   programs: { gateway: string; jailer: string } | undefined;
   gatewayUid: number;
+  confinement: ConfinementMode;
   log: Logger;
 }
 
@@ -51,7 +53,8 @@ export class HostNetwork implements AsyncDisposable {
   }
 
   static async open(options: HostNetworkOptions): Promise<HostNetwork> {
-    const { dataDirectory, config, programs, gatewayUid, log } = options;
+    const { dataDirectory, config, programs, gatewayUid, confinement, log } = options;
+    const prefix = await slotPrefix(dataDirectory);
     const missing =
       programs === undefined
         ? 'fuse-gateway and fuse-jailer, which `npm run setup` builds'
@@ -63,11 +66,16 @@ export class HostNetwork implements AsyncDisposable {
       jailerPath: programs?.jailer ?? 'fuse-jailer',
       egressNamespace: config.egressNamespace,
       uid: gatewayUid,
+      memory: {
+        softMiB: config.gatewayMemoryMiB,
+        groupName: prefix.replace('fuse-', 'fuse-gateway-').replace(/-$/, ''),
+        ...{ confinement, log },
+      },
       config: () => gatewayConfig(config),
       log,
       onLost: () => network?.foldAll(),
     });
-    const pool = await SlotPool.open({ prefix: await slotPrefix(dataDirectory), size: config.poolSize, gateway, log });
+    const pool = await SlotPool.open({ prefix, size: config.poolSize, gateway, log });
     network = new HostNetwork(options, { missing, gateway, pool });
     return network;
   }
