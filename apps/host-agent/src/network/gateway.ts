@@ -35,6 +35,8 @@ export class Gateway {
   readonly #vms = new Map<string, () => GatewayVm>();
   #process: VmmProcess | undefined;
   #bringingUp: Promise<void> | undefined;
+  /** Of an earlier host agent, while it is ended. */
+  #endingOld: Promise<void> | undefined;
   #config = '';
   #upkeep: NodeJS.Timeout | undefined;
   #unanswered = 0;
@@ -106,9 +108,15 @@ export class Gateway {
     }
   }
 
-  /** One that an earlier host agent left is found again, or another is started, where VMs need it. */
+  /** One that an earlier host agent left is found again, or another is started, where somebody needs it; otherwise it is ended, and whoever needs one meanwhile waits for that. */
   async takeUp(): Promise<void> {
-    if (this.#vms.size === 0) return (await findGateway(this.#options))?.kill();
+    const isWanted = this.#vms.size > 0 || this.#process !== undefined || this.#bringingUp !== undefined;
+    if (!isWanted) {
+      this.#endingOld = this.#endOld().finally(() => {
+        this.#endingOld = undefined;
+      });
+      return this.#endingOld;
+    }
     await this.ensure().catch((error: unknown) => {
       if (this.#closed) return;
       this.#options.log.error({ err: error }, 'gateway not started');
@@ -143,8 +151,14 @@ export class Gateway {
     await rm(this.#options.directory, { recursive: true, force: true });
   }
 
+  async #endOld(): Promise<void> {
+    await (await findGateway(this.#options))?.kill();
+    await removeGatewayGroup(this.#options.memory);
+  }
+
   async #bringUp(): Promise<void> {
     const { directory, log } = this.#options;
+    await this.#endingOld?.catch(() => {}); // whoever began it hears of it
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const { process, adopted } = await findOrStartGateway(this.#options, this.#client);
     let ended = false;
