@@ -71,9 +71,11 @@ export async function admit(
   admission: Admission,
   fleet?: readonly SchedulableHost[],
 ): Promise<Admitted> {
-  const over = await overReservation(tx, admission.tenantId, reservationOf(admission));
-  const hosts = fleet ?? (await fleetForNewcomers(context, tx, admission));
-  const placement = schedule(wantedBy(admission), hosts, context.placementPolicy);
+  const reservation = reservationOf(admission);
+  let over = await overReservation(tx, admission.tenantId, reservation);
+  const left = fleet === undefined ? await fleetForNewcomers(context, tx, admission) : undefined;
+  if (left !== undefined) over ??= await overReservation(tx, admission.tenantId, reservation, left.promised);
+  const placement = schedule(wantedBy(admission), fleet ?? left?.hosts ?? [], context.placementPolicy);
   await requireFreeTask(context, tx, admission);
   if (over === 'disabled') return { kind: 'no_room', message: `tenant ${admission.tenantId} is disabled`, hosts: [] };
   if (over !== undefined && placement.kind !== 'impossible' && placement.kind !== 'no_such_host')

@@ -102,19 +102,31 @@ export async function requireRunSeconds(tx: Tx, tenantId: string, seconds: numbe
 }
 
 /**
- * What `wanted` would be over; others of the tenant may go by themselves. Before hosts are locked. `disabled`: nothing new starts in it.
+ * What `wanted` would be over, where `promised` is used too; others of the tenant may go by themselves. First before hosts are locked. `disabled`: nothing new
+ * starts in it.
  */
 export async function overReservation(
   tx: Tx,
   tenantId: string,
   wanted: Partial<Reserved>,
+  promised: Reserved = NOTHING,
 ): Promise<Excess | 'disabled' | undefined> {
   const limits = await lockLimits(tx, tenantId);
   if (limits === undefined) return undefined;
   if (limits.isDisabled) return 'disabled';
   const { environments, cpus, ram_mb, storage_gb } = limits.quotas;
   if ([environments, cpus, ram_mb, storage_gb].every((limit) => limit === undefined)) return undefined;
-  return excessOf(limits.quotas, await reservedBy(tx, tenantId), wanted);
+  const used = await reservedBy(tx, tenantId);
+  return excessOf(
+    limits.quotas,
+    {
+      environments: used.environments + promised.environments,
+      cpus: used.cpus + promised.cpus,
+      ram_mb: used.ram_mb + promised.ram_mb,
+      storage_gb: used.storage_gb + promised.storage_gb,
+    },
+    wanted,
+  );
 }
 
 /** `bytes` of snapshots more; of one whose size is not known yet, 1. */

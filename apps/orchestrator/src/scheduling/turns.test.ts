@@ -98,7 +98,7 @@ describe('turns', () => {
     expect(served(queueOf(waiting), hosts)).toEqual([]);
     expect(served(queueOf(waiting, { own }), hosts)).toEqual(['small']);
     const newcomer = (tenant: string) =>
-      schedule(waiter('', tenant, 1, 0).spec, leftOver(queueOf(waiting, { own }), hosts, 'spread', tenant)).kind;
+      schedule(waiter('', tenant, 1, 0).spec, leftOver(queueOf(waiting, { own }), hosts, 'spread', tenant).hosts).kind;
     expect(['a', 'b', 'c'].map(newcomer)).toEqual(['no_room', 'placed', 'placed']);
   });
 
@@ -125,8 +125,22 @@ describe('turns', () => {
     ).toEqual(['a1']);
   });
 
+  it('leave to those that come anew what their tenant’s quotas have beyond those that wait', () => {
+    const quotas = new Map<string, QuotaRoom>([['a', { environments: 1, cpus: 2 }]]);
+    const left = (waiting: Waiter[], tenant: string) =>
+      leftOver(queueOf(waiting, { quotas }), [host('h', 8)], 'spread', tenant);
+    const fits = [waiter('a1', 'a', 1, 5), waiter('a2', 'a', 1, 4)];
+    expect(left(fits, 'a').promised).toMatchObject({ environments: 1, cpus: 1 });
+    expect(left(fits, 'b').promised).toMatchObject({ environments: 0, cpus: 0 });
+    const newcomer = (waitedMs: number, tenant: string) =>
+      schedule(waiter('', tenant, 1, 0).spec, left([waiter('a1', 'a', 3, waitedMs)], tenant).hosts).kind;
+    expect(newcomer(OVERTAKE_MS - 1, 'a')).toBe('placed');
+    expect(newcomer(OVERTAKE_MS, 'a')).toBe('no_room');
+    expect(newcomer(OVERTAKE_MS, 'b')).toBe('placed');
+  });
+
   it('leave to those that come anew what nobody waits for', () => {
-    const left = leftOver(queueOf([waiter('a1', 'a', 3, 5)]), [host('h', 4)], 'spread', 'b');
+    const left = leftOver(queueOf([waiter('a1', 'a', 3, 5)]), [host('h', 4)], 'spread', 'b').hosts;
     expect(schedule(waiter('', '', 1, 0).spec, left).kind).toBe('placed');
     expect(schedule(waiter('', '', 2, 0).spec, left)).toMatchObject({
       kind: 'no_room',
@@ -322,7 +336,7 @@ describe('a queue of random tenants', () => {
         }));
         const queue = queueOf(list.map((each, n) => waiter(`w${n}`, each.tenantId, each.cpus, each.waitedMs)));
         const first = served(queue, hosts)[0];
-        const verdict = schedule(waiter('', '', cpus, 0).spec, leftOver(queue, hosts, 'spread', 'new'));
+        const verdict = schedule(waiter('', '', cpus, 0).spec, leftOver(queue, hosts, 'spread', 'new').hosts);
         if (verdict.kind !== 'placed') return;
         const after = hosts.map((one) =>
           one.id === verdict.hostId ? { ...one, used: { ...one.used, cpus: one.used.cpus + cpus } } : one,

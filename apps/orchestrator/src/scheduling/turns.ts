@@ -11,7 +11,7 @@
  *   together keeps out no other. While it holds first, a head is passed by each other tenant once at most. So among ever so many small ones that end within a
  *   minute a big one is served in OVERTAKE_MS + 5 × HOLD_MS, and 4 × HOLD_MS more for each other tenant that has waited as long.
  * - Who is over its tenant's quota holds up nobody else; once it has waited so long, nobody of its own tenant passes it either.
- * - Who comes anew gets what is left when all that wait have had theirs.
+ * - Who comes anew gets what is left when all that wait have had theirs, of hosts and of its own tenant's quotas; nothing while one of its own waits so long for these.
  */
 import type { Placed, PlacementSpec } from './placement.ts';
 import { type Capacity, type PlacementPolicy, type SchedulableHost, schedule, wouldTakeWithRoom } from './schedule.ts';
@@ -97,8 +97,16 @@ export interface Turn<W extends Waiter> {
   hosts: readonly SchedulableHost[];
 }
 
-/** The hosts as they are for one of this tenant. */
-type View = (tenantId: string) => SchedulableHost[];
+type Needs = Record<(typeof QUOTA_KEYS)[number], number>;
+
+/** What is left for one of this tenant that comes anew. */
+export interface LeftOver {
+  /** As they are for it. */
+  hosts: SchedulableHost[];
+  /** To those of its own tenant that wait: it counts as used. */
+  promised: Needs;
+}
+type View = (tenantId: string) => LeftOver;
 
 /** Each that gets room, in turn, as if those before it had taken theirs; returns the hosts with all that promised away. */
 export function* turns<W extends Waiter>(
@@ -113,7 +121,8 @@ export function* turns<W extends Waiter>(
   const overQuota = new Set<string>();
   /** By a tenant's head, from its own. */
   const kept = new Map<string, Set<string>>();
-  const view: View = (tenantId) =>
+  const promised = new Map<string, Needs>();
+  const view = (tenantId: string): SchedulableHost[] =>
     kept.has(tenantId)
       ? fleet.map((host) => (kept.get(tenantId)?.has(host.id) ? { ...host, promised: 'all' } : host))
       : fleet;
@@ -136,6 +145,7 @@ export function* turns<W extends Waiter>(
       yield { waiter, placement, isHead, hosts: mine };
       promise(spec, fleet, placement.hostId);
       take(spec, quotas.get(tenantId));
+      promised.set(tenantId, sum(promised.get(tenantId) ?? NO_NEEDS, needs(spec)));
       continue;
     }
     if (mine === fleet) unplaceable.add(alike);
@@ -145,7 +155,10 @@ export function* turns<W extends Waiter>(
     if (isHolding)
       for (const host of fleet) if (wouldTakeWithRoom(spec, host, own?.get(host.id))) host.promised = 'all';
   }
-  return view;
+  return (tenantId) => ({
+    hosts: overQuota.has(tenantId) ? fleet.map((host) => ({ ...host, promised: 'all' })) : view(tenantId),
+    promised: promised.get(tenantId) ?? NO_NEEDS,
+  });
 }
 
 /** What is left for those of this tenant that come anew. */
@@ -154,7 +167,7 @@ export function leftOver(
   hosts: readonly SchedulableHost[],
   policy: PlacementPolicy,
   tenantId: string,
-): SchedulableHost[] {
+): LeftOver {
   const walk = turns(queue, hosts, policy);
   for (;;) {
     const { done, value } = walk.next();
@@ -176,8 +189,16 @@ function promise(spec: PlacementSpec, fleet: readonly SchedulableHost[], hostId:
   };
 }
 
-const needs = ({ cpus, ram_mb, storage_gb }: PlacementSpec) => ({ environments: 1, cpus, ram_mb, storage_gb });
 const QUOTA_KEYS = ['environments', 'cpus', 'ram_mb', 'storage_gb'] as const;
+const needs = ({ cpus, ram_mb, storage_gb }: PlacementSpec): Needs => ({ environments: 1, cpus, ram_mb, storage_gb });
+export const NO_NEEDS: Needs = { environments: 0, cpus: 0, ram_mb: 0, storage_gb: 0 };
+
+const sum = (one: Needs, other: Needs): Needs => ({
+  environments: one.environments + other.environments,
+  cpus: one.cpus + other.cpus,
+  ram_mb: one.ram_mb + other.ram_mb,
+  storage_gb: one.storage_gb + other.storage_gb,
+});
 
 const isOverQuota = (spec: PlacementSpec, room: QuotaRoom = {}): boolean =>
   QUOTA_KEYS.some((key) => needs(spec)[key] > (room[key] ?? Number.POSITIVE_INFINITY));

@@ -2,7 +2,7 @@
 import type { Queryable, Tx } from '../../db/db.ts';
 import { hostsForPlacement, toSchedulable } from '../../hosts/host-store.ts';
 import type { SchedulableHost } from '../../scheduling/schedule.ts';
-import { leftOver, turns } from '../../scheduling/turns.ts';
+import { type LeftOver, leftOver, NO_NEEDS, turns } from '../../scheduling/turns.ts';
 import type { EnvironmentContext } from '../environment-context.ts';
 import { usedByHost } from '../environment-store.ts';
 import { readQueue } from './read-queue.ts';
@@ -23,13 +23,14 @@ export async function fleetForNewcomers(
   context: FleetContext,
   tx: Tx,
   { tenantId, afterRuns = false }: { tenantId: string; afterRuns?: boolean },
-): Promise<SchedulableHost[]> {
+): Promise<LeftOver> {
   const hosts = await readFleet(context, tx, true);
-  if (!(await anyWaiting(tx))) return hosts;
+  if (!(await anyWaiting(tx))) return { hosts, promised: NO_NEEDS };
   const waits = await readQueue(tx, { withRuns: true, hosts });
   const queue = { ...waits, ...(await standingOf(tx, waits.waiting)) };
   if (afterRuns)
     for (const { waiter } of turns(queue, hosts, context.placementPolicy))
-      if (waiter.kind === 'run') return hosts.map((host) => ({ ...host, promised: 'all' }));
+      if (waiter.kind === 'run')
+        return { hosts: hosts.map((host) => ({ ...host, promised: 'all' })), promised: NO_NEEDS };
   return leftOver(queue, hosts, context.placementPolicy, tenantId);
 }

@@ -80,7 +80,7 @@ describe.each(engines)('the queue as it is read on %s', (engine) => {
   const newcomer = async (hosts: SchedulableHost[], cpus: number) =>
     schedule(
       { cpus, ram_mb: 512, storage_gb: 2, image: 'base' },
-      leftOver(await queueOn(hosts), hosts, 'spread', 'new'),
+      leftOver(await queueOn(hosts), hosts, 'spread', 'new').hosts,
     ).kind;
 
   it('lets no tenants that cannot be served hide another, however many', async () => {
@@ -119,7 +119,7 @@ describe.each(engines)('the queue as it is read on %s', (engine) => {
     expect(queue.own.get('a')?.get('local')).toMatchObject(used);
     expect(await newcomer([host({ used })], 1)).toBe('placed');
     const { own, ...others } = { ...queue, atMs: 0 };
-    const kept = leftOver({ ...others, own: new Map() }, [host({ used })], 'spread', 'b');
+    const kept = leftOver({ ...others, own: new Map() }, [host({ used })], 'spread', 'b').hosts;
     expect(kept).toMatchObject([{ promised: 'all' }]);
   });
 
