@@ -65,7 +65,8 @@ const unusual: readonly Life[] = [
     const asked = call('POST', '/v1/environments', { task_id }, { signal: client.signal }).catch(() => {}); // aborted
     setTimeout(() => client.abort(), 2);
     await asked;
-    await expectStatus(204, call('DELETE', `/v1/environments/fuse-${task_id}`), 404); // it may have been undone
+    // It may have been undone, or not be there yet: then it is what `destroyUnclaimed` finds.
+    await expectStatus(204, call('DELETE', `/v1/environments/fuse-${task_id}`), 404);
   },
   async function pauses(call, task_id) {
     await made(call, { task_id });
@@ -101,6 +102,7 @@ export interface Left {
 
 /** Of this process and the database, once all that ends by itself has ended: nothing of an environment is in any row. */
 export async function whatIsLeft(system: TestOrchestrator, db: Db): Promise<Left> {
+  await destroyUnclaimed(system);
   await untilEmpty(system);
   system.host.started.clear(); // the test host's own book of what it did
   const rows = await until(
@@ -109,6 +111,18 @@ export async function whatIsLeft(system: TestOrchestrator, db: Db): Promise<Left
     60_000,
   );
   return { held: await heldResources(), heapBytes: await liveHeapBytes(), rows };
+}
+
+/** A create that nobody waits for any more may come to its end after its client has looked. */
+async function destroyUnclaimed({ call }: Pick<TestOrchestrator, 'call'>): Promise<void> {
+  await until(
+    async () => {
+      const { environments } = (await call('GET', '/v1/environments')).body as { environments: { id: string }[] };
+      for (const { id } of environments) await expectStatus(204, call('DELETE', `/v1/environments/${id}`), 404);
+      return environments.length;
+    },
+    (count) => count === 0,
+  );
 }
 
 /** Tables that keep what was on purpose: answers under a key for a day, the audit log, the ledger of usage. */
