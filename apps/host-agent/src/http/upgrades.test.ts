@@ -135,4 +135,18 @@ describe('upgrades', () => {
     expect(await answer).toContain('101 Switching');
     expect(await exchange(upgrade('/waits', AUTHORIZATION))).toContain('HTTP/1.1 500');
   });
+
+  it('hands on to the last byte what its handler has written and ended, however late it is read', async () => {
+    const bytes = 33_554_432;
+    upgrades.on('/much', 'fuse-test/1', async ({ accept }) => {
+      accept().end(Buffer.alloc(bytes, 'x'));
+    });
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    socket.write(`${upgrade('/much', AUTHORIZATION).join('\r\n')}\r\nHost: x\r\n\r\n`);
+    socket.pause();
+    await new Promise((resolve) => setTimeout(resolve, 300)); // the handler has returned long since
+    let received = 0;
+    for await (const chunk of socket) received += (chunk as Buffer).length;
+    expect(received).toBeGreaterThan(bytes);
+  });
 });

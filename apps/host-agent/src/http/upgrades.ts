@@ -14,6 +14,8 @@ import { toAppError } from './errors.ts';
 
 /** How long a connection may last once the host agent stops: time for its last bytes. */
 const END_GRACE_MS = 1_000;
+/** How long what was written last may wait for the other side to read it. */
+const FLUSH_MS = 30_000;
 
 export interface UpgradeRequest {
   /** Of the pattern, decoded; nothing about them is checked. */
@@ -92,8 +94,8 @@ export class Upgrades {
       };
       await route.handler({ params: paramsOf(route, path) ?? {}, query, log, signal: gone.signal, accept });
       if (!accepted) throw new Error('an upgrade was neither accepted nor refused');
-      if (socket.writableFinished || !socket.writable) socket.destroy();
-      else socket.end(() => socket.destroy());
+      await flushed(socket);
+      socket.destroy();
     } catch (error) {
       if (accepted) log.debug({ err: error }, 'upgraded connection cut');
       status = accepted ? 101 : refuse(log, socket, toAppError(error), error);
@@ -104,6 +106,19 @@ export class Upgrades {
       log.debug({ method: 'GET', path: request.url, status, duration_ms }, 'upgrade');
     }
   }
+}
+
+/** Ended, by its handler or here, and handed on to the last byte; or cut, or given up. */
+function flushed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    if (socket.writableFinished || socket.destroyed) return resolve();
+    const giveUp = setTimeout(resolve, FLUSH_MS).unref();
+    const done = () => {
+      clearTimeout(giveUp);
+      resolve();
+    };
+    socket.once('close', done).end(done);
+  });
 }
 
 interface Incoming {
