@@ -122,14 +122,16 @@ async function besideDirect() {
   if (programs.gateway === undefined) throw new Error('there is no gateway: npm run setup');
   const [slot, guest] = ['slot', 'guest'].map((name) => `bench-${name}-${process.pid}`);
   const network = { ...DEFAULT_NETWORK, egressNamespace: internet.egressNamespace, resolvers: [internet.resolver] };
+  const log = createLogger({ name: 'bench', level: 'warn' });
   const gateway = new Gateway({
     directory: join(directory, 'gateway'),
     gatewayPath: programs.gateway.path,
     jailerPath: programs.jailer.path,
     egressNamespace: internet.egressNamespace,
     uid: 869_999,
+    memory: { softMiB: network.gatewayMemoryMiB, groupName: 'fuse-gateway-bench', confinement: 'auto', log },
     config: () => gatewayConfig(network),
-    log: createLogger({ name: 'bench', level: 'warn' }),
+    log,
     onLost: () => {},
   });
   try {

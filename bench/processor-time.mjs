@@ -1,5 +1,5 @@
 /** Processor time, which other work on the machine changes less than how long something takes. */
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 
 /** Of its threads that live: those that matter here do. @param {number} pid */
 function processorMs(pid) {
@@ -11,12 +11,11 @@ function processorMs(pid) {
   return ns / 1e6;
 }
 
-/** The emulator that runs in a directory below this one. @param {string} directory */
+/** The emulator of a VM whose directory is below this one: each names its own on its command line. @param {string} directory */
 export function emulatorBelow(directory) {
   for (const name of readdirSync('/proc').filter((each) => /^\d+$/.test(each)))
     try {
-      const isEmulator = readFileSync(`/proc/${name}/comm`, 'utf8').startsWith('qemu');
-      if (isEmulator && readlinkSync(`/proc/${name}/cwd`).startsWith(directory)) return Number(name);
+      if (readFileSync(`/proc/${name}/cmdline`, 'utf8').includes(`\0guest=${directory}/`)) return Number(name);
     } catch {} // it has ended
   throw new Error(`no emulator below ${directory}`);
 }
