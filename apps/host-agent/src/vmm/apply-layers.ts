@@ -3,16 +3,30 @@ import { PAGE_BYTES } from '../snapshots/memory/layer-file.ts';
 import { LayerStack } from '../snapshots/memory/layer-stack.ts';
 import { ProcessMemory } from './process-memory.ts';
 
-export async function applyLayers(
-  options: { pid: number; memoryPath: string; layerPaths: readonly string[] },
-  signal?: AbortSignal,
+export interface LayersOfVm {
+  pid: number;
+  memoryPath: string;
+  layerPaths: readonly string[];
+}
+
+export async function applyLayers(layers: LayersOfVm, signal?: AbortSignal): Promise<void> {
+  await withLayers(layers, (memory, stack) => copyLayers(memory, stack, signal));
+}
+
+export const copyLayers = (memory: ProcessMemory, stack: LayerStack, signal?: AbortSignal): Promise<void> =>
+  stack.copyTo((bytes, firstPage) => memory.write(bytes, firstPage), signal);
+
+/** Nothing is done where there are no layers. */
+export async function withLayers(
+  { pid, memoryPath, layerPaths }: LayersOfVm,
+  work: (memory: ProcessMemory, stack: LayerStack) => Promise<void>,
 ): Promise<void> {
-  if (options.layerPaths.length === 0) return;
-  const memory = await ProcessMemory.open(options.pid, options.memoryPath, 'r+');
+  if (layerPaths.length === 0) return;
+  const memory = await ProcessMemory.open(pid, memoryPath, 'r+');
   try {
-    const stack = await LayerStack.open(options.layerPaths, memory.pages * PAGE_BYTES);
+    const stack = await LayerStack.open(layerPaths, memory.pages * PAGE_BYTES);
     try {
-      await stack.copyTo((bytes, firstPage) => memory.write(bytes, firstPage), signal);
+      await work(memory, stack);
     } finally {
       await stack[Symbol.asyncDispose]();
     }

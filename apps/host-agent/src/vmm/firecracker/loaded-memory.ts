@@ -4,9 +4,9 @@
  */
 import { open } from 'node:fs/promises';
 import { PAGE_BYTES } from '../../snapshots/memory/layer-file.ts';
-import { LayerStack } from '../../snapshots/memory/layer-stack.ts';
 import { readFully } from '../../snapshots/memory/whole-io.ts';
-import { ProcessMemory } from '../process-memory.ts';
+import { copyLayers, type LayersOfVm, withLayers } from '../apply-layers.ts';
+import type { ProcessMemory } from '../process-memory.ts';
 
 const WORD_BYTES = 8;
 
@@ -16,28 +16,16 @@ interface WrittenPage {
   after: Buffer;
 }
 
-export async function applyLayersBeneath(
-  options: { pid: number; memoryPath: string; layerPaths: readonly string[] },
-  signal?: AbortSignal,
-): Promise<void> {
-  if (options.layerPaths.length === 0) return;
-  const memory = await ProcessMemory.open(options.pid, options.memoryPath, 'r+');
-  try {
-    const stack = await LayerStack.open(options.layerPaths, memory.pages * PAGE_BYTES);
-    try {
-      const written = await pagesWrittenByLoading(memory, options.memoryPath);
-      await stack.copyTo((bytes, firstPage) => memory.write(bytes, firstPage), signal);
-      for (const { page, before, after } of written) {
-        const layered = Buffer.from(before);
-        await stack.overlay(layered, page);
-        await memory.write(withWordsOf(after, { before, layered }), page);
-      }
-    } finally {
-      await stack[Symbol.asyncDispose]();
+export async function applyLayersBeneath(layers: LayersOfVm, signal?: AbortSignal): Promise<void> {
+  await withLayers(layers, async (memory, stack) => {
+    const written = await pagesWrittenByLoading(memory, layers.memoryPath);
+    await copyLayers(memory, stack, signal);
+    for (const { page, before, after } of written) {
+      const layered = Buffer.from(before);
+      await stack.overlay(layered, page);
+      await memory.write(withWordsOf(after, { before, layered }), page);
     }
-  } finally {
-    await memory[Symbol.asyncDispose]();
-  }
+  });
 }
 
 async function pagesWrittenByLoading(memory: ProcessMemory, memoryPath: string): Promise<WrittenPage[]> {
