@@ -1,7 +1,7 @@
 /**
  * What a test may leave behind, counted before and after it:
  *   const before = await resourceSnapshot({ directories: [dataDir] });  …  await expectNoLeaks(before);
- * Seen always: this process's descendants and open descriptors. Seen for the watched directories: their entries, mounts in them, loop
+ * Seen always: this process's descendants and open descriptors (not with `ownDescriptors: false`: a test that is a client has kept-alive connections, which come and go). Seen for the watched directories: their entries, mounts in them, loop
  * devices over their files, users that VMMs have for them, and every process whose command line names them (a VMM is a session of its own, so no descendant).
  * `wholeMachine` adds all mounts, loop devices, network links and named network namespaces: for suites that have the machine to themselves.
  */
@@ -16,6 +16,7 @@ const VMM_USERS = '/run/fuse/vmm-uids';
 export interface WatchedResources {
   directories?: readonly string[];
   wholeMachine?: boolean;
+  ownDescriptors?: boolean;
 }
 
 export interface ResourceSnapshot {
@@ -25,12 +26,12 @@ export interface ResourceSnapshot {
 }
 
 export async function resourceSnapshot(watched: WatchedResources = {}): Promise<ResourceSnapshot> {
-  const { directories = [], wholeMachine = false } = watched;
+  const { directories = [], wholeMachine = false, ownDescriptors = true } = watched;
   const concerns = (path: string) =>
     wholeMachine || directories.some((directory) => path === directory || path.startsWith(`${directory}/`));
   const lists = await Promise.all([
     processes(directories),
-    descriptors(),
+    ownDescriptors ? descriptors() : [],
     mounts(concerns),
     loopDevices(concerns),
     cells(concerns),

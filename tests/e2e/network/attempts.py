@@ -180,7 +180,17 @@ def raw(protocol, host, data=b'\xff' * 16):
 
 
 def icmp(host, kind, rest=bytes(16)):
-    return raw(1, host, bytes([kind, 0]) + struct.pack('>H', checksum(bytes([kind, 0, 0, 0]) + rest)) + rest)
+    """Until it is connected, a socket hears what other attempts are answered: that tells nothing about this one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, 1) as sender:
+        sender.settimeout(PATIENCE_S)
+        sender.connect((host, 0))
+        sender.send(bytes([kind, 0]) + struct.pack('>H', checksum(bytes([kind, 0, 0, 0]) + rest)) + rest)
+        while True:
+            answer = sender.recv(4096)
+            said = answer[(answer[0] & 15) * 4:]
+            about_others = said[0] in (3, 5, 11, 12) and (said[17] != 1 or said[24:28] != socket.inet_aton(host))
+            if not about_others:
+                return f'reached: {answer[:40]!r}'
 
 
 def ping(host):
