@@ -9,6 +9,7 @@
  *   POST /v1/hosts/join       JoinHost, `Authorization: Bearer <join token>` -> 201 JoinedHost: a host agent registers itself
  */
 import { z } from 'zod';
+import { GpuDevices, MigInstances } from './gpu.ts';
 import { absentIfNull, Labels, Timestamp } from './primitives.ts';
 
 /** `unreachable`: unheard of for 30 s; no placements, nothing is destroyed. `lost`: declared so. Both are shown in place of what the operator chose, `desired_state`. */
@@ -17,7 +18,7 @@ export const desiredHostStates = ['active', 'cordoned', 'draining'] as const;
 
 const amount = absentIfNull(z.number().int().min(0).max(2_147_483_647));
 
-/** What is 0 or absent is filled from what the host agent reports. */
+/** What is 0 or absent is filled from what the host agent reports. `gpus` and `mig_profiles` are for backend qemu alone. */
 export const DeclaredCapacity = z.object({
   cpus: amount,
   ram_mb: amount,
@@ -50,6 +51,11 @@ export const HostCapacity = z.object({
   gpus: z.number().int().optional(),
   gpu_kind: z.string().optional(),
   mig_profiles: z.record(z.string(), z.number().int()).optional(),
+  /** Of a host's capacity: what it says that it has. */
+  gpu_devices: GpuDevices.optional(),
+  mig_instances: MigInstances.optional(),
+  /** Of what is allocated: the instances that environments have. */
+  mig_instance_uuids: z.array(z.string()).optional(),
 });
 export type HostCapacity = z.infer<typeof HostCapacity>;
 

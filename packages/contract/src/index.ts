@@ -6,6 +6,7 @@ export * from './environment.ts';
 export * from './errors.ts';
 export * from './exec.ts';
 export * from './frames.ts';
+export * from './gpu.ts';
 export * from './guest-files.ts';
 export * from './host.ts';
 export * from './network.ts';

@@ -58,7 +58,15 @@
  *
  * `exec` state `lost`: the VM died (or the guest forgot the exec): its end is unknown and it must not be run again blindly.
  */
-import { EnvironmentNetwork, Health, NetworkConnection, NetworkPolicy, TerminalSize } from '@fuse/contract';
+import {
+  EnvironmentNetwork,
+  GpuDevices,
+  Health,
+  MigInstances,
+  NetworkConnection,
+  NetworkPolicy,
+  TerminalSize,
+} from '@fuse/contract';
 import { z } from 'zod';
 import { GuestExecExit } from './guest.ts';
 
@@ -82,8 +90,13 @@ export const HostCapacityReport = z.object({
   free_storage_gb: z.number().int(),
   vm_count: z.number().int(),
   arch: z.enum(['amd64', 'arm64']),
+  /** That can be passed through to VMs, held or not. */
   gpus: z.number().int(),
+  /** The model of all of them; '': they differ, it is not known, or there are none. */
   gpu_kind: z.string(),
+  /** One by one; absent: none, or it does not tell. */
+  gpu_devices: GpuDevices.optional(),
+  mig_instances: MigInstances.optional(),
   /** What boots VMs here: "firecracker", "qemu". */
   backend: z.string(),
   accelerator: z.enum(['kvm', 'tcg']),
@@ -140,6 +153,15 @@ export const VmNetworkTotals = VmNetworkReport.pick({
 });
 export type VmNetworkTotals = z.infer<typeof VmNetworkTotals>;
 
+/** What an environment holds of its host's GPUs, and its VM gets: `gpus` whole ones, or instances of `profile`. */
+export const VmGpus = z.object({
+  gpus: z.number().int().positive(),
+  profile: z.string().optional(),
+  /** By their uuid, or, of a device without one, by its pci_bus_id; fewer than `gpus` on a host that does not tell its devices. */
+  devices: z.array(z.string().min(1).max(256)).max(64),
+});
+export type VmGpus = z.infer<typeof VmGpus>;
+
 export const CreateVm = z.object({
   image: z.string(),
   shape: Shape,
@@ -157,6 +179,11 @@ export const CreateVm = z.object({
    * when it is to have a network without (a seed with `fallback: disk` boots from its disk instead).
    */
   network: VmNetwork.optional(),
+  /**
+   * Passed through: it boots, from no template, and is never paused, snapshotted or restored (409 details.reason=gpus). With a seed: from its disk, which needs `fallback: disk`.
+   * 503 when one of them is not here, or another VM has it.
+   */
+  gpus: VmGpus.optional(),
 });
 export type CreateVm = z.infer<typeof CreateVm>;
 

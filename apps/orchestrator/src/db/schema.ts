@@ -9,7 +9,6 @@ import type {
   ExportState,
   Health,
   Healthcheck,
-  HostCapacity,
   NetworkPolicy,
   PlacementReport,
   Quotas,
@@ -22,6 +21,7 @@ import type {
 import type { HostImage } from '@fuse/host-protocol';
 import type { ColumnType, Generated, RawBuilder, Selectable } from 'kysely';
 import type { NetworkTotals } from '../network/network-totals.ts';
+import type { GpuCapacity, GpuHold } from '../scheduling/gpus.ts';
 import type { SealedJson } from '../secrets/sealed-json.ts';
 
 type WithDefault<T> = ColumnType<T, T | undefined, T>;
@@ -71,8 +71,6 @@ export interface HostsTable {
   created_at: Instant;
   updated_at: Instant;
 }
-
-export type GpuCapacity = Pick<HostCapacity, 'gpus' | 'gpu_kind' | 'mig_profiles'>;
 
 /** A shape that a host starts from a snapshot that was made before. */
 export interface HostTemplate {
@@ -136,6 +134,7 @@ export interface EnvironmentsTable {
   network: Json<NetworkPolicy>;
   network_card: boolean | null;
   network_totals: Json<NetworkTotals> | null;
+  gpus: Json<GpuHold> | null;
 }
 
 export interface Startup {

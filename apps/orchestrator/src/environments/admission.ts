@@ -84,6 +84,7 @@ export async function admit(
   const environment = await insertEnvironment(tx, context.sealer, {
     ...rowOf(context, admission),
     hostId: placement.hostId,
+    gpus: placement.gpus,
     placement: placementColumn(explanationOf(placement)),
     lease: { owner: context.owner, ms: context.startLeaseMs },
   });

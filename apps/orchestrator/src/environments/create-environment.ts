@@ -23,6 +23,7 @@ import { checkSpec, isGone, toEnvironment } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, lifetimeOf } from './environment-store.ts';
+import { checkSavesNothing } from './gpus.ts';
 import { awaitPlace } from './queueing/await-place.ts';
 import { seeded } from './seed.ts';
 import { INTERRUPTED } from './start-environment.ts';
@@ -63,6 +64,7 @@ export async function createEnvironment(
   const { request, idempotent } = creation;
   checkSpec(request.spec ?? {});
   checkStartup(request);
+  checkSavesNothing(request);
   if (request.network !== undefined) canonicalPolicy(request.network);
   if (idempotent !== undefined) return createOnce(context, service, creation, idempotent);
   await requirePlace(context, service, request);

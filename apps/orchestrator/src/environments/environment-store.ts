@@ -13,7 +13,8 @@ import { type RawBuilder, sql, type Updateable } from 'kysely';
 import { channels, inMs, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
 import type { EnvironmentRow, EnvironmentsTable, Exposed } from '../db/schema.ts';
 import { type NewEvent, recordEvents } from '../events/events.ts';
-import type { Capacity } from '../scheduling/schedule.ts';
+import type { GpuHold } from '../scheduling/gpus.ts';
+import type { Usage } from '../scheduling/schedule.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 import { isMetered, settleUse } from '../usage/metering.ts';
 import { type EffectiveSpec, isGone, type StateEventData } from './environment.ts';
@@ -53,6 +54,8 @@ export interface NewEnvironment {
   vmId: string;
   /** Null: it waits for one, for `queueTimeoutMs`. */
   hostId: string | null;
+  /** Of that host's. */
+  gpus?: GpuHold | undefined;
   placement: RawBuilder<PlacementReport>;
   queueTimeoutMs?: number;
   spec: EnvironmentSpec;
@@ -83,6 +86,7 @@ export async function insertEnvironment(tx: Tx, sealer: Sealer, environment: New
       task_id: environment.taskId,
       vm_id: environment.vmId,
       host_id: environment.hostId,
+      gpus: environment.gpus === undefined ? null : jsonb(environment.gpus),
       state: 'provisioning',
       image: effective.image,
       spec: jsonb(environment.spec),
@@ -305,12 +309,13 @@ export function listEnvironments(db: Queryable, filter: EnvironmentFilter): Prom
 }
 
 /** Reserved on each host: a sum, never a counter. A paused one has given back all but its disk. */
-export async function usedByHost(db: Queryable): Promise<Map<string, Capacity>> {
-  const { rows } = await sql<Capacity & { host_id: string }>`
+export async function usedByHost(db: Queryable): Promise<Map<string, Usage>> {
+  const { rows } = await sql<Usage & { host_id: string }>`
     select host_id, sum(storage_gb)::int as storage_gb,
       coalesce(sum(cpus) filter (where not is_paused), 0)::int as cpus,
       coalesce(sum(ram_mb) filter (where not is_paused), 0)::int as ram_mb,
-      count(*) filter (where not is_paused)::int as vm_count
+      count(*) filter (where not is_paused)::int as vm_count,
+      coalesce(jsonb_agg(gpus) filter (where gpus is not null), '[]') as gpus
     from reservations group by host_id`.execute(db);
   return new Map(rows.map(({ host_id, ...used }) => [host_id, used]));
 }

@@ -12,6 +12,7 @@ import {
   type EnvironmentState,
   type Health,
   invalidField,
+  MIG_PROFILE,
   NetworkPolicy,
 } from '@fuse/contract';
 import type { EnvironmentRow, EventRow } from '../db/schema.ts';
@@ -42,6 +43,7 @@ export function effectiveSpec(spec: EnvironmentSpec): EffectiveSpec {
     ...(given(spec.arch, '') ? { arch: normalArch(spec.arch) } : {}),
     ...(given(spec.gpus, 0) ? { gpus: spec.gpus } : {}),
     ...(given(spec.gpu_kind, '') ? { gpu_kind: spec.gpu_kind } : {}),
+    ...(given(spec.gpu_profile, '') ? { gpu_profile: spec.gpu_profile.toLowerCase() } : {}),
     ...(given(spec.host_id, '') ? { host_id: spec.host_id } : {}),
     ...(spec.labels === undefined ? {} : { labels: spec.labels }),
   };
@@ -63,7 +65,6 @@ function normalArch(arch: string): string {
 
 /** Cards that cannot be divided. */
 const WITHOUT_MIG = ['v100', 't4', 'p100', 'p40', 'k80', 'rtx', 'gtx', 'titan', 'l4', 'l40', 'l40s'];
-const MIG_PROFILE = /^[1-7]g\.\d+gb(\+me)?$/i;
 
 /** What a schema alone cannot say. First failure wins, in the API's order. */
 export function checkSpec(spec: EnvironmentSpec): void {

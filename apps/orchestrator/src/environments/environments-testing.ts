@@ -2,7 +2,7 @@
 import { Environment, ListEnvironments } from '@fuse/contract';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import type { Engine } from '../db/test-database.ts';
-import { startTestOrchestrator, type TestOrchestrator } from '../test-orchestrator.ts';
+import { startTestOrchestrator, type TestOrchestrator, type TestOrchestratorOptions } from '../test-orchestrator.ts';
 
 export interface TestedEnvironments {
   readonly test: TestOrchestrator;
@@ -13,7 +13,11 @@ export interface TestedEnvironments {
 }
 
 /** In a `describe`: its hooks are set up here. */
-export function environmentsOn(engine: Engine, taskPrefix: string): TestedEnvironments {
+export function environmentsOn(
+  engine: Engine,
+  taskPrefix: string,
+  options: TestOrchestratorOptions = {},
+): TestedEnvironments {
   let started: TestOrchestrator | undefined;
   let number = 0;
   const test = (): TestOrchestrator => {
@@ -23,7 +27,7 @@ export function environmentsOn(engine: Engine, taskPrefix: string): TestedEnviro
   const call: TestOrchestrator['call'] = (...request) => test().call(...request);
   const newTask = () => `${taskPrefix}-${++number}`;
   beforeAll(async () => {
-    started = await startTestOrchestrator(engine);
+    started = await startTestOrchestrator(engine, options);
   }, 60_000);
   afterAll(() => started?.[Symbol.asyncDispose]());
   afterEach(async () => {

@@ -34,6 +34,7 @@ import type { EnvironmentContext } from './environment-context.ts';
 import { openEnv } from './environment-secrets.ts';
 import type { EnvironmentService } from './environment-service.ts';
 import { environmentById, environmentByUid } from './environment-store.ts';
+import { requireSavable } from './gpus.ts';
 import { requireStartable, seedFrom } from './seed.ts';
 import { measured } from './start-steps.ts';
 
@@ -131,6 +132,7 @@ function admitForks(
     const source = await environmentById(tx, tenantId, id);
     if (source === undefined) throw new AppError('not_found', `vm ${id} not found`);
     const isFresh = !request.reuse_snapshot_id;
+    if (source.state === 'running') requireSavable(source);
     const snapshot = isFresh
       ? await freshSnapshot(tx, snapshots, source, request)
       : await reusedSnapshot(tx, source, request.reuse_snapshot_id ?? '');

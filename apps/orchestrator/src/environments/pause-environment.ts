@@ -4,6 +4,7 @@ import type { EnvironmentRow } from '../db/schema.ts';
 import { driveMove, driveOrWait, type MoveContext, requireLive } from './drive-move.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { environmentByUid, isIdle, transition } from './environment-store.ts';
+import { requireSavable } from './gpus.ts';
 import { notRunning } from './not-running.ts';
 
 export interface PauseOptions {
@@ -43,6 +44,7 @@ function beginPause(
       details: { state: row.state, run_id: row.run_id },
       hint: 'Environments of runs are not paused.',
     });
+  requireSavable(row);
   const lease = { owner: context.owner, ms: context.startLeaseMs };
   return context.db.transaction(async (tx) => {
     // Holding the row: whoever uses it has stamped it before, or finds it pausing.

@@ -16,6 +16,7 @@ import { openSnapshotEnv } from '../snapshots/snapshot-secrets.ts';
 import { lockSnapshot, snapshotById } from '../snapshots/snapshot-store.ts';
 import type { Admission, Seed } from './admission.ts';
 import { knownArch } from './environment.ts';
+import { requireDiskAlone } from './gpus.ts';
 
 const SHAPE = ['cpus', 'ram_mb', 'storage_gb'] as const;
 
@@ -35,6 +36,7 @@ export async function seeded(
     throw new AppError('not_found', `snapshot ${id} not found`, { details: { field: 'seed_snapshot_id' } });
   requireStartable(snapshot);
   checkShape(spec, snapshot);
+  requireDiskAlone(spec, { id, includeMemory: snapshot.include_memory }, fallback);
   const { cpus, ram_mb, storage_gb, image } = snapshot;
   return {
     spec: { ...spec, cpus, ram_mb, storage_gb, image },

@@ -123,6 +123,7 @@ export async function createVm(
     ...(Object.keys(env).length === 0 ? {} : { env }),
     ...(start === undefined ? {} : { start }),
     ...(seed === undefined ? {} : { seed }),
+    ...(row.gpus === null ? {} : { gpus: row.gpus }),
     // What a snapshot's card may reach is said too when that is nothing.
     ...(row.network.egress === 'none' && seed === undefined
       ? {}

@@ -13,6 +13,7 @@ import { acceptRenewal } from './accept-admission.ts';
 import { isGone } from './environment.ts';
 import type { EnvironmentContext } from './environment-context.ts';
 import { lifetimeOf } from './environment-store.ts';
+import { checkSavesNothing } from './gpus.ts';
 
 /**
  * 409 once it is going, gone, or its lifetime is over; 429 when its tenant's environments may not last so long, 403 when they may not reach so much. Its host
@@ -46,6 +47,7 @@ export async function updateEnvironment(
     if (row.is_over)
       throw new AppError('conflict', `vm ${row.id}: its lifetime is over`, { details: { state: row.state } });
     if (network !== undefined && network.egress !== 'none' && !mayHaveCard(row)) throw noNetworkCard(row.id);
+    checkSavesNothing({ ...request, spec: row.spec });
     const changes = { ...changesOf(row, request), ...(network === undefined ? {} : { network: jsonb(network) }) };
     if (Object.keys(changes).length === 0) return { before: row, after: row };
     const after = await tx

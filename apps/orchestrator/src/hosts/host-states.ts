@@ -1,10 +1,11 @@
 /** How a host's row changes: by what it says, by its silence, by its operator. Each change of the state that is shown is an event. */
+import { isDeepStrictEqual } from 'node:util';
 import type { HostCapacityReport, HostImage } from '@fuse/host-protocol';
 import { sql } from 'kysely';
 import { channels, jsonb, notify, now, type Tx } from '../db/db.ts';
 import type { HostRow } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
-import { AMOUNTS, measuredCapacity, type ShownState, shownState } from './host.ts';
+import { AMOUNTS, measuredCapacity, measuredGpus, type ShownState, shownState } from './host.ts';
 import { lockHost } from './host-store.ts';
 
 export interface Heartbeat {
@@ -17,10 +18,12 @@ export async function recordHeartbeat(tx: Tx, hostId: string, { report, images }
   const row = await lockHost(tx, hostId);
   if (row === undefined) return false;
   const capacity = measuredCapacity(row, report);
+  const gpus = measuredGpus(row, report);
   await tx
     .updateTable('hosts')
     .set({
       ...capacity,
+      gpu_capacity: jsonb(gpus),
       last_seen: now,
       unreachable_at: null,
       backend: report.backend,
@@ -35,6 +38,7 @@ export async function recordHeartbeat(tx: Tx, hostId: string, { report, images }
   if (row.unreachable_at !== null) await recordHostState(tx, hostId, shownState({ ...row, unreachable_at: null }));
   else if (
     AMOUNTS.some((key) => capacity[key] > row[key]) ||
+    !isDeepStrictEqual(gpus, row.gpu_capacity) ||
     (row.no_network !== null && report.no_network === undefined)
   )
     await notify(tx, channels.capacity);

@@ -2,9 +2,10 @@
 import type { HostImage, HostTemplate } from '@fuse/host-protocol';
 import { sql } from 'kysely';
 import { channels, jsonb, notify, now, type Queryable, type Tx } from '../db/db.ts';
-import type { GpuCapacity, HostRow } from '../db/schema.ts';
+import type { HostRow } from '../db/schema.ts';
 import { recordEvent } from '../events/events.ts';
-import type { Capacity, SchedulableHost } from '../scheduling/schedule.ts';
+import type { GpuCapacity } from '../scheduling/gpus.ts';
+import type { Capacity, SchedulableHost, Usage } from '../scheduling/schedule.ts';
 import { sealedAt } from '../secrets/sealed-places.ts';
 import type { Sealer } from '../secrets/sealer.ts';
 
@@ -119,7 +120,7 @@ export async function hostsForPlacement(db: Queryable, staleMs: number, lock: bo
   return (lock ? query.forUpdate() : query).execute();
 }
 
-export const toSchedulable = (row: HostRow & { reachable: boolean }, used: Capacity | undefined): SchedulableHost => {
+export const toSchedulable = (row: HostRow & { reachable: boolean }, used: Usage | undefined): SchedulableHost => {
   const { cpus, ram_mb, storage_gb, vm_count } = row;
   return {
     id: row.id,
@@ -132,6 +133,7 @@ export const toSchedulable = (row: HostRow & { reachable: boolean }, used: Capac
     images: row.images.map((image) => image.name),
     templates: row.templates,
     capacity: { cpus, ram_mb, storage_gb, vm_count },
+    gpus: row.gpu_capacity,
     used: used ?? { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 },
     freeStorageGb: row.free_storage_gb ?? undefined,
     noNetwork: row.no_network ?? undefined,

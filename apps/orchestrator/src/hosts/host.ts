@@ -2,7 +2,8 @@
 import type { Host, hostStates } from '@fuse/contract';
 import type { HostCapacityReport } from '@fuse/host-protocol';
 import type { HostRow } from '../db/schema.ts';
-import type { Capacity } from '../scheduling/schedule.ts';
+import { allocatedGpus, type GpuCapacity } from '../scheduling/gpus.ts';
+import type { Capacity, Usage } from '../scheduling/schedule.ts';
 
 export const AMOUNTS = ['cpus', 'ram_mb', 'storage_gb', 'vm_count'] as const;
 const NOTHING: Capacity = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 };
@@ -26,7 +27,24 @@ export function measuredCapacity(row: HostRow, report: HostCapacityReport): Capa
   };
 }
 
-export function toHost(row: HostRow, used: Capacity = NOTHING): Host {
+/** Likewise. `declared`: of the row, or what is declared anew. */
+export function measuredGpus(
+  { declared, gpu_capacity: had }: Pick<HostRow, 'declared' | 'gpu_capacity'>,
+  report: HostCapacityReport,
+): GpuCapacity {
+  const { gpu_devices: devices = [], mig_instances: instances = [] } = report;
+  const gpus = declared.includes('gpus') ? had.gpus : report.gpus || devices.length;
+  const kind = declared.includes('gpu_kind') ? had.gpu_kind : report.gpu_kind;
+  return {
+    ...(gpus ? { gpus } : {}),
+    ...(kind ? { gpu_kind: kind } : {}),
+    ...(had.mig_profiles === undefined ? {} : { mig_profiles: had.mig_profiles }),
+    ...(devices.length === 0 ? {} : { gpu_devices: devices }),
+    ...(instances.length === 0 ? {} : { mig_instances: instances }),
+  };
+}
+
+export function toHost(row: HostRow, { gpus = [], ...used }: Usage = NOTHING): Host {
   const { cpus, ram_mb, storage_gb, vm_count } = row;
   return {
     id: row.id,
@@ -34,7 +52,7 @@ export function toHost(row: HostRow, used: Capacity = NOTHING): Host {
     state: shownState(row),
     desired_state: row.state,
     capacity: { cpus, ram_mb, storage_gb, vm_count, arch: row.arch, ...row.gpu_capacity },
-    allocated: used,
+    allocated: { ...used, ...allocatedGpus(gpus) },
     ...(row.free_storage_gb === null ? {} : { free_storage_gb: row.free_storage_gb }),
     ...(row.no_network === null ? {} : { no_network: row.no_network }),
     ...(row.region === null ? {} : { region: row.region }),

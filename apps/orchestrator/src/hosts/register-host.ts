@@ -15,8 +15,8 @@ import { isHostUnreachable, isTokenRefused } from './host-transport.ts';
 import {
   checkRegistration,
   fillCapacity,
+  fillGpus,
   type GivenRegistration,
-  gpuCapacityOf,
   type Registration,
 } from './registration.ts';
 
@@ -49,6 +49,8 @@ export async function registerHost(
   const probe = await probeFor(request, tls, warnings);
   if (request.arch !== undefined && probe !== undefined && probe.report.arch !== request.arch)
     throw invalidField('capacity.arch', `declared ${request.arch}, the host is ${probe.report.arch}`);
+  const filled = fillCapacity(request, probe?.report, warnings);
+  const gpus = fillGpus(request, probe?.report, warnings);
   const registration = {
     id: request.id,
     url: request.url,
@@ -57,8 +59,9 @@ export async function registerHost(
     backend: probe?.report.backend ?? request.backend,
     arch: probe?.report.arch ?? request.arch ?? 'amd64',
     labels: request.labels,
-    ...fillCapacity(request, probe?.report, warnings),
-    gpuCapacity: gpuCapacityOf(request, probe?.report, warnings),
+    capacity: filled.capacity,
+    gpuCapacity: gpus.capacity,
+    declared: [...filled.declared, ...gpus.declared],
     images: probe?.images ?? [],
     freeStorageGb: probe?.report.free_storage_gb,
     templates: probe?.report.templates ?? [],

@@ -1,10 +1,18 @@
 /** What a registration may say. Pure. */
-import { AppError, absentIfNull, DeclaredCapacity, invalidField, Labels, RegisterHost } from '@fuse/contract';
+import {
+  AppError,
+  absentIfNull,
+  DeclaredCapacity,
+  invalidField,
+  Labels,
+  MIG_PROFILE,
+  RegisterHost,
+} from '@fuse/contract';
 import type { HostCapacityReport } from '@fuse/host-protocol';
 import { z } from 'zod';
-import type { GpuCapacity } from '../db/schema.ts';
+import type { GpuCapacity } from '../scheduling/gpus.ts';
 import type { Capacity } from '../scheduling/schedule.ts';
-import { AMOUNTS } from './host.ts';
+import { AMOUNTS, measuredGpus } from './host.ts';
 
 const amount = absentIfNull(z.int32());
 
@@ -57,14 +65,24 @@ export function checkRegistration(given: GivenRegistration): Registration {
   }
   for (const key of AMOUNTS)
     if ((given.capacity?.[key] ?? 0) < 0) throw invalidField(`capacity.${key}`, 'must not be negative');
-  return { ...given, id, url, backend, arch, labels };
+  const capacity = { ...given.capacity, mig_profiles: inOneSpelling(mig_profiles) };
+  return { ...given, id, url, backend, arch, labels, capacity };
 }
 
 const DEFAULT_BACKEND = 'firecracker';
 /** The one that passes gpus on. */
 const GPU_BACKEND = 'qemu';
 const BACKENDS: readonly string[] = [DEFAULT_BACKEND, GPU_BACKEND];
-const MIG_PROFILE = /^\d{1,2}g\.\d{1,4}gb(\+me)?$/;
+
+/** As environments ask for them. */
+function inOneSpelling(profiles: Record<string, number>): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const [profile, count] of Object.entries(profiles)) {
+    const known = profile.toLowerCase();
+    counts[known] = (counts[known] ?? 0) + count;
+  }
+  return counts;
+}
 
 function checkLabels({ labels = {} }: GivenRegistration): Record<string, string> {
   const parsed = Labels.safeParse(labels);
@@ -106,20 +124,22 @@ export function fillCapacity(
   return { capacity, declared: AMOUNTS.filter((key) => (declared?.[key] ?? 0) > 0) };
 }
 
-/** As declared: no host reports any that an environment could have. */
-export function gpuCapacityOf(
-  { capacity: { gpus, gpu_kind, mig_profiles } = {} }: Registration,
+/** Likewise: what is declared stands, what it reports is beside it. Devices and instances are what it says. */
+export function fillGpus(
+  { capacity: { gpus, gpu_kind, mig_profiles = {} } = {} }: Registration,
   report: HostCapacityReport | undefined,
   warnings: string[],
-): GpuCapacity {
+): { capacity: GpuCapacity; declared: string[] } {
   warnIfOver('gpus', gpus, report?.gpus, warnings);
   if (report !== undefined && gpu_kind && gpu_kind !== report.gpu_kind)
     warnings.push(`declared gpu_kind (${gpu_kind}) differs from probed host gpu_kind (${report.gpu_kind})`);
-  return {
+  const given = {
     ...(gpus ? { gpus } : {}),
     ...(gpu_kind ? { gpu_kind } : {}),
-    ...(mig_profiles === undefined || Object.keys(mig_profiles).length === 0 ? {} : { mig_profiles }),
+    ...(Object.keys(mig_profiles).length === 0 ? {} : { mig_profiles }),
   };
+  const declared = ['gpus', 'gpu_kind'].filter((key) => Object.hasOwn(given, key));
+  return { capacity: report === undefined ? given : measuredGpus({ declared, gpu_capacity: given }, report), declared };
 }
 
 function warnIfOver(what: string, declared: number | undefined, probed: number | undefined, warnings: string[]): void {

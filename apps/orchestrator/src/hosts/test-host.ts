@@ -31,6 +31,7 @@ import {
   RestoreVm,
   STALE_FENCE,
   StartExec,
+  type VmGpus,
   VmNetwork,
 } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
@@ -47,6 +48,7 @@ interface TestVm {
   root: string;
   execs: Map<string, TestHostExec>;
   healthcheck?: Healthcheck;
+  gpus?: VmGpus;
 }
 
 export interface TestHostOptions {
@@ -316,7 +318,8 @@ export class TestHost implements AsyncDisposable {
     this.networks.create(id, body, body.seed && this.snapshots.withCard.has(body.seed.snapshot_id));
     const { image, shape, tag } = body;
     const vm: HostVm = { id, state: 'running', tag, image, shape, created_at: new Date().toISOString() };
-    this.vms.set(id, { vm, env: body.env ?? {}, root, execs: new Map() });
+    const { env = {}, gpus } = body;
+    this.vms.set(id, { vm, env, root, execs: new Map(), ...(gpus && { gpus }) });
     this.createdVms += 1;
     this.mostVms = Math.max(this.mostVms, this.vms.size);
     this.#countRunning();

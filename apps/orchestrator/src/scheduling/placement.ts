@@ -1,4 +1,6 @@
 /** What the scheduler decides about one shape. Pure: see schedule.ts. */
+import type { GpuHold } from './gpus.ts';
+
 export interface PlacementSpec {
   cpus: number;
   ram_mb: number;
@@ -8,6 +10,8 @@ export interface PlacementSpec {
   arch?: string;
   gpus?: number;
   gpu_kind?: string;
+  /** Instances of this profile in place of whole ones, in lower case. */
+  gpu_profile?: string;
   host_id?: string;
   labels?: Record<string, string>;
   /** It is to have a network card. */
@@ -39,6 +43,8 @@ export interface Rejection {
 export interface Placed {
   kind: 'placed';
   hostId: string;
+  /** Which of the host's it gets, where it wants some. */
+  gpus?: GpuHold;
   /** Of every host: the chosen one has the best score of those that have one. */
   hosts: Judgement[];
 }

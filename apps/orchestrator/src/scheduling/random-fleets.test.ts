@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { GpuCapacity, GpuHold } from './gpus.ts';
 import type { Judgement, PlacementSpec } from './placement.ts';
 import { type PlacementPolicy, type SchedulableHost, schedule, wouldTakeWithRoom } from './schedule.ts';
 
@@ -19,8 +20,31 @@ const capacity = (max: { cpus: number; ram_mb: number; storage_gb: number; vm_co
     vm_count: fc.integer({ min: 0, max: max.vm_count }),
   });
 const most = { cpus: 16, ram_mb: 32_768, storage_gb: 200, vm_count: 20 };
-const labels = fc.dictionary(fc.constantFrom('disk', 'team'), fc.constantFrom('a', 'b'), { maxKeys: 2 });
 const mostly = <T>(value: T, ...others: T[]) => fc.constantFrom(value, value, value, ...others);
+const GROUPS = [undefined, '1', '2'];
+/** Devices told or counted; of the told ones some in instances, some of one group. */
+const gpus: fc.Arbitrary<GpuCapacity | undefined> = fc.option(
+  fc.record({
+    gpus: fc.integer({ min: 0, max: 4 }),
+    gpu_kind: fc.constantFrom('a100', 't4'),
+    gpu_devices: fc
+      .array(
+        fc.record({
+          model: fc.constantFrom('NVIDIA A100', 'Tesla T4'),
+          iommu_group: fc.constantFrom(...GROUPS),
+          mig_mode: mostly('Disabled', 'Enabled'),
+        }),
+        { maxLength: 4 },
+      )
+      .map((list) => list.map((device, n) => ({ ...device, uuid: `gpu-${n}` }))),
+    mig_profiles: fc.dictionary(fc.constantFrom('1g.10gb', '2g.20gb'), fc.integer({ min: 1, max: 3 })),
+    mig_instances: fc
+      .array(fc.record({ profile: fc.constantFrom('1g.10gb', '2g.20gb') }), { maxLength: 3 })
+      .map((list) => list.map((instance, n) => ({ ...instance, uuid: `mig-${n}`, parent_gpu_uuid: 'gpu-0' }))),
+  }),
+  { nil: undefined },
+);
+const labels = fc.dictionary(fc.constantFrom('disk', 'team'), fc.constantFrom('a', 'b'), { maxKeys: 2 });
 
 const hosts: fc.Arbitrary<SchedulableHost[]> = fc
   .array(
@@ -40,9 +64,11 @@ const hosts: fc.Arbitrary<SchedulableHost[]> = fc
         capacity: capacity(most),
         freeStorageGb: mostly<number | undefined>(undefined, 0, 5, 50),
         used: capacity(most),
+        gpus,
       })
-      .map(({ used, templates, ...host }) => ({
+      .map(({ used, templates, gpus: given, ...host }) => ({
         ...host,
+        ...(given === undefined ? {} : { gpus: given }),
         templates: templates.map(({ image, shape }) => ({ image, ...shape })),
         // Not more than there is.
         used: Object.fromEntries(KEYS.map((key) => [key, Math.min(used[key], host.capacity[key])])) as typeof used,
@@ -60,7 +86,15 @@ const specs: fc.Arbitrary<PlacementSpec> = fc
     optional('image', fc.constantFrom('base', 'python')),
     optional('region', mostly('eu', 'us')),
     optional('arch', mostly('amd64', 'arm64')),
-    fc.constantFrom({}, {}, {}, {}, { gpus: 1 }),
+    fc.constantFrom(
+      {},
+      {},
+      {},
+      { gpus: 1 },
+      { gpus: 2 },
+      { gpus: 1, gpu_kind: 'a100' },
+      { gpus: 2, gpu_profile: '1g.10gb' },
+    ),
     optional('host_id', fc.constantFrom('host-0', 'host-1', 'host-9')),
     optional('labels', labels),
     optional(
@@ -85,7 +119,7 @@ function allows(spec: PlacementSpec, host: SchedulableHost): boolean {
     host.reachable &&
     [undefined, host.region].includes(spec.region) &&
     [undefined, host.arch].includes(spec.arch) &&
-    !spec.gpus &&
+    (!spec.gpus || (host.backend === 'qemu' && freeGpus(spec, host) >= spec.gpus)) &&
     Object.entries(spec.labels ?? {}).every(([key, value]) => host.labels[key] === value) &&
     (spec.image === undefined || host.images.includes(spec.image)) &&
     (spec.seed === undefined || spec.seed.isExported || spec.seed.hostId === host.id) &&
@@ -94,13 +128,50 @@ function allows(spec: PlacementSpec, host: SchedulableHost): boolean {
   );
 }
 
-function take(spec: PlacementSpec, host: SchedulableHost): void {
+/** How many of what it wants are free. */
+function freeGpus({ gpu_kind, gpu_profile }: PlacementSpec, host: SchedulableHost): number {
+  const { gpus = 0, gpu_devices = [], mig_instances = [], mig_profiles = {}, gpu_kind: kind } = host.gpus ?? {};
+  const held = host.used.gpus ?? [];
+  const count = held.filter(({ profile }) => profile === gpu_profile).reduce((sum, one) => sum + one.gpus, 0);
+  const isHeld = (uuid: string | undefined) => held.some(({ devices }) => devices.includes(uuid ?? ''));
+  if (gpu_profile !== undefined)
+    return mig_instances.length === 0
+      ? (mig_profiles[gpu_profile] ?? 0) - count
+      : mig_instances.filter((each) => each.profile === gpu_profile && !isHeld(each.uuid)).length;
+  if (gpu_devices.length === 0) return gpu_kind === undefined || gpu_kind === kind ? gpus - count : 0;
+  const hasHeldNeighbour = (group: string | undefined) =>
+    group !== undefined && gpu_devices.some((each) => each.iommu_group === group && isHeld(each.uuid));
+  const free = gpu_devices.filter(
+    (each) =>
+      !isHeld(each.uuid) &&
+      !hasHeldNeighbour(each.iommu_group) &&
+      each.mig_mode !== 'Enabled' &&
+      !mig_instances.some(({ parent_gpu_uuid }) => parent_gpu_uuid === each.uuid) &&
+      (gpu_kind === undefined || each.model?.toLowerCase().includes(gpu_kind)),
+  );
+  return Math.min(free.length, gpus - count);
+}
+
+function take(spec: PlacementSpec, host: SchedulableHost, hold: GpuHold | undefined): void {
   host.used = {
+    gpus: [...(host.used.gpus ?? []), ...(hold === undefined ? [] : [hold])],
     cpus: host.used.cpus + spec.cpus,
     ram_mb: host.used.ram_mb + spec.ram_mb,
     storage_gb: host.used.storage_gb + spec.storage_gb,
     vm_count: host.used.vm_count + 1,
   };
+}
+
+/** No device or instance is held twice, nor two of a group by two environments. */
+function expectEachGpuOnce({ gpus: { gpu_devices = [] } = {}, used: { gpus = [] } }: SchedulableHost): void {
+  const ids = gpus.flatMap(({ devices }) => devices);
+  expect(new Set(ids).size).toBe(ids.length);
+  const groups = gpus.map(
+    ({ devices }) =>
+      new Set(gpu_devices.flatMap((each) => (devices.includes(each.uuid ?? '') ? (each.iommu_group ?? []) : []))),
+  );
+  const all = groups.flatMap((each) => [...each]);
+  expect(new Set(all).size).toBe(all.length);
 }
 
 describe('over thousands of random fleets', () => {
@@ -114,8 +185,9 @@ describe('over thousands of random fleets', () => {
           if (verdict.kind !== 'placed') continue;
           const chosen = able.find(({ id }) => id === verdict.hostId);
           if (chosen === undefined) throw new Error(`placed on ${verdict.hostId}, which fails a gate`);
-          take(spec, chosen);
+          take(spec, chosen, verdict.gpus);
           for (const key of KEYS) expect(chosen.used[key]).toBeLessThanOrEqual(chosen.capacity[key]);
+          expectEachGpuOnce(chosen);
         }
       }),
       { numRuns: RUNS },
@@ -169,7 +241,10 @@ describe('over thousands of random fleets', () => {
           return;
         }
         const [first] = verdict.hosts;
-        if (fleet.length === 0) expect(verdict.message).toBe('no hosts registered');
+        if (fleet.length === 0)
+          expect(verdict.message).toBe(
+            spec.gpus ? 'gpu workloads require a registered gpu host' : 'no hosts registered',
+          );
         else
           expect(verdict.message).toBe(
             `pinned host cannot take this environment: host "host-0" ${first?.reason ?? 'has no reason'}`,

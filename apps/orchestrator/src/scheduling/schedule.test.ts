@@ -133,6 +133,38 @@ describe('schedule', () => {
     });
   });
 
+  it('gives gpus of a host that has them free, and says which', () => {
+    const gpu_devices = ['b', 'a'].map((uuid) => ({ uuid, model: 'NVIDIA A100' }));
+    const serving = host('g', { gpus: { gpus: 2, gpu_devices } });
+    const wanted = spec({ gpus: 1, gpu_kind: 'a100' });
+    expect(schedule(wanted, [host('a'), serving])).toMatchObject({
+      kind: 'placed',
+      hostId: 'g',
+      gpus: { gpus: 1, devices: ['a'] },
+      hosts: [{ hostId: 'a', reason: 'does not fit 2CPU/2048MB/10GB + 1 gpu of kind "a100"' }, { hostId: 'g' }],
+    });
+    const held = { ...serving, used: { ...serving.used, gpus: [{ gpus: 1, devices: ['a'] }] } };
+    expect(schedule(wanted, [held])).toMatchObject({ gpus: { devices: ['b'] } });
+    const promised = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0, gpus: [{ gpus: 1, devices: ['b'] }] };
+    expect(schedule(wanted, [{ ...held, promised }])).toMatchObject({
+      kind: 'no_room',
+      hosts: [{ hostId: 'g', reason: 'has its room promised to others that wait' }],
+    });
+    expect(schedule(spec({ gpus: 2 }), [held])).toMatchObject({
+      kind: 'no_room',
+      message: 'no host has sufficient capacity: need 2CPU/2048MB/10GB + 2 gpu, no eligible host fits',
+    });
+    expect(schedule(spec({ gpus: 1, gpu_profile: '1g.10gb', host_id: 'g' }), [serving])).toMatchObject({
+      kind: 'impossible',
+      message:
+        'pinned host cannot take this environment: host "g" does not fit 2CPU/2048MB/10GB + 1 gpu of profile "1g.10gb"',
+    });
+    expect(schedule(spec({ gpus: 1, labels: { a: 'b' } }), [serving])).toMatchObject({
+      message: 'no host matches the requested placement labels: a=b matched none of 1 schedulable hosts',
+    });
+    expect(schedule(wanted, [])).toMatchObject({ message: 'gpu workloads require a registered gpu host' });
+  });
+
   it('takes, of equal scores, the host that has a template of the image and shape', () => {
     const template = { image: 'base', cpus: 2, ram_mb: 2_048, storage_gb: 10 };
     const prepared = host('z', { templates: [{ ...template, cpus: 1 }, template] });

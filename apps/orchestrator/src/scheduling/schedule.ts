@@ -5,6 +5,7 @@
  * Score: free cpus × 10000 + free MB. Among the hosts that pass: one that holds the seed's bytes, whatever the policy; then by score, `spread` the
  * highest (the default), `binpack` the lowest; of equal scores one that has a template of this image and shape; then the smaller id.
  */
+import { chooseGpus, type GpuCapacity, type GpuHold, servesGpus, wantsGpus } from './gpus.ts';
 import type { Judgement, Placement, PlacementSpec, Rejection } from './placement.ts';
 
 export interface Capacity {
@@ -12,6 +13,11 @@ export interface Capacity {
   ram_mb: number;
   storage_gb: number;
   vm_count: number;
+}
+
+/** What of a host is taken: so much, and these of its GPUs. */
+export interface Usage extends Capacity {
+  gpus?: readonly GpuHold[];
 }
 
 export interface SchedulableHost {
@@ -27,14 +33,16 @@ export interface SchedulableHost {
   /** What it starts without booting first. */
   templates: readonly { image: string; cpus: number; ram_mb: number; storage_gb: number }[];
   capacity: Capacity;
+  /** Absent: none. */
+  gpus?: GpuCapacity;
   /** Sum over the environments that hold a reservation. */
-  used: Capacity;
+  used: Usage;
   /** Of its disk, as it last said; undefined: not known. */
   freeStorageGb?: number | undefined;
   /** Why it can give no VM a network card; undefined: it can. */
   noNetwork?: string | undefined;
   /** Of what is free, what belongs to those that wait for room already. */
-  promised?: Capacity | 'all';
+  promised?: Usage | 'all';
 }
 
 export type PlacementPolicy = 'spread' | 'binpack';
@@ -55,20 +63,26 @@ export function schedule(
   hosts: readonly SchedulableHost[],
   policy: PlacementPolicy = 'spread',
 ): Placement {
-  if (hosts.length === 0) return { kind: 'no_room', message: 'no hosts registered', hosts: [] };
+  if (hosts.length === 0) {
+    const message = wantsGpus(spec) ? 'gpu workloads require a registered gpu host' : 'no hosts registered';
+    return { kind: 'no_room', message, hosts: [] };
+  }
   const judged = hosts.map((host) => ({ host, obstacles: obstaclesOf(spec, host) }));
   const best = judged.reduce<SchedulableHost | undefined>((chosen, { host, obstacles }) => {
     if (obstacles.length > 0) return chosen;
     return chosen === undefined || isBetter(host, chosen, policy, spec) ? host : chosen;
   }, undefined);
   const judgements = judged.map(judgementOf).sort(byHostId);
-  if (best !== undefined) return { kind: 'placed', hostId: best.id, hosts: judgements };
+  if (best !== undefined) {
+    const gpus = gpusFor(spec, best, taken(best));
+    return { kind: 'placed', hostId: best.id, ...(gpus === undefined ? {} : { gpus }), hosts: judgements };
+  }
   return { ...rejectionOf(spec, judged), hosts: judgements };
 }
 
 /** Whether it would take it if everybody left but `staying`. */
-export const wouldTakeWithRoom = (spec: PlacementSpec, host: SchedulableHost, staying?: Capacity): boolean =>
-  (staying === undefined || fits(spec, less(host.capacity, staying))) &&
+export const wouldTakeWithRoom = (spec: PlacementSpec, host: SchedulableHost, staying?: Usage): boolean =>
+  (staying === undefined || fits(spec, host, [staying])) &&
   obstaclesOf(spec, host).every(({ until }) => until === 'room');
 
 const free = ({ capacity, used }: SchedulableHost): Capacity => less(capacity, used);
@@ -80,8 +94,25 @@ const less = (all: Capacity, part: Capacity): Capacity => ({
   vm_count: all.vm_count - part.vm_count,
 });
 
-const fits = (spec: PlacementSpec, room: Capacity): boolean =>
-  spec.cpus <= room.cpus && spec.ram_mb <= room.ram_mb && spec.storage_gb <= room.storage_gb && room.vm_count >= 1;
+/** Beside what is used, and promised. */
+const taken = ({ used, promised }: SchedulableHost): Usage[] =>
+  promised === undefined || promised === 'all' ? [used] : [used, promised];
+
+function fits(spec: PlacementSpec, host: SchedulableHost, beside: readonly Usage[]): boolean {
+  const room = beside.reduce(less, host.capacity);
+  const hasAmounts =
+    spec.cpus <= room.cpus && spec.ram_mb <= room.ram_mb && spec.storage_gb <= room.storage_gb && room.vm_count >= 1;
+  return hasAmounts && (!wantsGpus(spec) || gpusFor(spec, host, beside) !== undefined);
+}
+
+const gpusFor = (spec: PlacementSpec, host: SchedulableHost, beside: readonly Usage[]): GpuHold | undefined =>
+  wantsGpus(spec)
+    ? chooseGpus(
+        spec,
+        host.gpus ?? {},
+        beside.flatMap(({ gpus = [] }) => gpus),
+      )
+    : undefined;
 
 /** Before it is placed. */
 function scoreOf(host: SchedulableHost): number {
@@ -114,10 +145,12 @@ const hasTemplate = (spec: PlacementSpec, { templates }: SchedulableHost): boole
       image === spec.image && cpus === spec.cpus && ram_mb === spec.ram_mb && storage_gb === spec.storage_gb,
   );
 
-function needOf({ cpus, ram_mb, storage_gb, gpus = 0, gpu_kind }: PlacementSpec): string {
+function needOf({ cpus, ram_mb, storage_gb, gpus = 0, gpu_kind, gpu_profile }: PlacementSpec): string {
   const shape = `${cpus}CPU/${ram_mb}MB/${storage_gb}GB`;
   if (gpus === 0) return shape;
-  return `${shape} + ${gpus} gpu${gpu_kind === undefined ? '' : ` of kind "${gpu_kind}"`}`;
+  const kind = gpu_kind === undefined ? '' : ` of kind "${gpu_kind}"`;
+  const profile = gpu_profile === undefined ? '' : ` of profile "${gpu_profile}"`;
+  return `${shape} + ${gpus} gpu${kind}${profile}`;
 }
 
 const labelsMissing = (spec: PlacementSpec, host: SchedulableHost): string[] =>
@@ -135,14 +168,13 @@ function obstaclesOf(spec: PlacementSpec, host: SchedulableHost): Obstacle[] {
   const obstacle = (until: Obstacle['until']) => (reason: string) => found.push({ reason, until });
   const lasting = obstacle('never');
   const passing = obstacle('room');
-  const wantsGpus = (spec.gpus ?? 0) > 0;
   if (spec.host_id !== undefined && spec.host_id !== host.id) lasting(`is not the pinned host "${spec.host_id}"`);
   if (host.state !== 'active') obstacle('state')(`is ${host.state}, not active`);
   if (!host.reachable) obstacle('state')('is not reachable');
   if (spec.region !== undefined && spec.region !== host.region)
     lasting(`is in region "${host.region ?? ''}", the spec requires "${spec.region}"`);
   if (spec.arch !== undefined && spec.arch !== host.arch) lasting(`is ${host.arch}, the spec requires ${spec.arch}`);
-  if (wantsGpus && host.backend !== GPU_BACKEND)
+  if (wantsGpus(spec) && host.backend !== GPU_BACKEND)
     lasting(`has backend "${host.backend}", gpus require "${GPU_BACKEND}"`);
   const labels = labelsMissing(spec, host);
   if (labels.length > 0) lasting(`does not have labels ${labels.join(', ')}`);
@@ -151,12 +183,11 @@ function obstaclesOf(spec: PlacementSpec, host: SchedulableHost): Obstacle[] {
     lasting(`does not hold snapshot ${spec.seed.snapshotId}, which is not exported`);
   if (spec.network === true && host.noNetwork !== undefined) lasting(`can give it no network: ${host.noNetwork}`);
   const unfit = `does not fit ${needOf(spec)}`;
-  // No host registers with gpus.
-  if (wantsGpus || !fits(spec, host.capacity)) lasting(unfit);
-  else if (!fits(spec, free(host))) passing(unfit);
+  if (!fits(spec, host, [])) lasting(unfit);
+  else if (!fits(spec, host, [host.used])) passing(unfit);
   else if (host.freeStorageGb !== undefined && host.freeStorageGb < spec.storage_gb)
     passing(`has ${host.freeStorageGb}GB of its disk free, the spec requires ${spec.storage_gb}GB`);
-  else if (host.promised === 'all' || (host.promised && !fits(spec, less(free(host), host.promised))))
+  else if (host.promised === 'all' || !fits(spec, host, taken(host)))
     passing('has its room promised to others that wait');
   return found;
 }
@@ -200,7 +231,8 @@ function messageFor(spec: PlacementSpec, judged: readonly Judged[]): string {
   const need = `no host has sufficient capacity: need ${needOf(spec)}`;
   const schedulable = judged.filter(({ host }) => host.state === 'active' && host.reachable);
   if (schedulable.length === 0) return `${need}, no eligible host fits`;
-  if ((spec.gpus ?? 0) > 0) return `${need}, and none of ${schedulable.length} schedulable hosts serves gpus`;
+  if (wantsGpus(spec) && !schedulable.some(({ host }) => host.backend === GPU_BACKEND && servesGpus(host.gpus ?? {})))
+    return `${need}, and none of ${schedulable.length} schedulable hosts serves gpus`;
   if (spec.network === true && schedulable.every(({ host }) => host.noNetwork !== undefined))
     return `no host can give it a network: ${schedulable.map(({ host }) => `host "${host.id}": ${host.noNetwork}`)[0]}`;
   if (schedulable.every(({ host }) => labelsMissing(spec, host).length > 0)) {

@@ -14,7 +14,7 @@
  * - Who comes anew gets what is left when all that wait have had theirs, of hosts and of its own tenant's quotas; nothing while one of its own waits so long for these.
  */
 import type { Placed, PlacementSpec } from './placement.ts';
-import { type Capacity, type PlacementPolicy, type SchedulableHost, schedule, wouldTakeWithRoom } from './schedule.ts';
+import { type PlacementPolicy, type SchedulableHost, schedule, type Usage, wouldTakeWithRoom } from './schedule.ts';
 
 export const OVERTAKE_MS = 10_000;
 export const HOLD_MS = 60_000;
@@ -37,7 +37,7 @@ export interface Queue<W extends Waiter = Waiter> {
   servedAt: ReadonlyMap<string, number>;
   quotas: ReadonlyMap<string, QuotaRoom>;
   /** What a tenant's environments have, by host; absent: nothing. */
-  own: ReadonlyMap<string, ReadonlyMap<string, Capacity>>;
+  own: ReadonlyMap<string, ReadonlyMap<string, Usage>>;
   /** Of a clock that all processes share. */
   atMs: number;
 }
@@ -143,7 +143,7 @@ export function* turns<W extends Waiter>(
     const placement = unplaceable.has(alike) ? undefined : schedule(spec, mine, policy);
     if (placement?.kind === 'placed') {
       yield { waiter, placement, isHead, hosts: mine };
-      promise(spec, fleet, placement.hostId);
+      promise(spec, fleet, placement);
       take(spec, quotas.get(tenantId));
       promised.set(tenantId, sum(promised.get(tenantId) ?? NO_NEEDS, needs(spec)));
       continue;
@@ -175,9 +175,9 @@ export function leftOver(
   }
 }
 
-const NOTHING: Capacity = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 };
+const NOTHING: Usage = { cpus: 0, ram_mb: 0, storage_gb: 0, vm_count: 0 };
 
-function promise(spec: PlacementSpec, fleet: readonly SchedulableHost[], hostId: string): void {
+function promise(spec: PlacementSpec, fleet: readonly SchedulableHost[], { hostId, gpus }: Placed): void {
   const host = fleet.find(({ id }) => id === hostId);
   if (host === undefined || host.promised === 'all') return;
   const before = host.promised ?? NOTHING;
@@ -186,6 +186,7 @@ function promise(spec: PlacementSpec, fleet: readonly SchedulableHost[], hostId:
     ram_mb: before.ram_mb + spec.ram_mb,
     storage_gb: before.storage_gb + spec.storage_gb,
     vm_count: before.vm_count + 1,
+    ...(gpus === undefined ? {} : { gpus: [...(before.gpus ?? []), gpus] }),
   };
 }
 

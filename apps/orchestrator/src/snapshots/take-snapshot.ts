@@ -16,6 +16,7 @@ import { inMs, jsonb, now, type Tx } from '../db/db.ts';
 import type { EnvironmentRow, SnapshotRow } from '../db/schema.ts';
 import { openEnv } from '../environments/environment-secrets.ts';
 import { environmentByUid } from '../environments/environment-store.ts';
+import { requireSavable } from '../environments/gpus.ts';
 import { persistently } from '../hosts/host-retries.ts';
 import { isHostUnreachable } from '../hosts/host-transport.ts';
 import { quotaExceeded } from '../quotas/quotas.ts';
@@ -70,6 +71,7 @@ export async function beginSnapshot(
     .forShare()
     .executeTakeFirst();
   if (environment?.state !== 'running') throw notRunning(vmId, environment?.state);
+  requireSavable(environment);
   const { metadata = {}, retention_seconds: retention = 0 } = request;
   return insertSnapshot(tx, {
     id,

@@ -2,11 +2,11 @@
 import type { QuotaName } from '@fuse/contract';
 import { sql } from 'kysely';
 import type { Queryable } from '../../db/db.ts';
-import type { Capacity } from '../../scheduling/schedule.ts';
+import type { Usage } from '../../scheduling/schedule.ts';
 import type { Queue, QuotaRoom } from '../../scheduling/turns.ts';
 import type { Waiting } from './waiting.ts';
 
-type OnHost = Capacity & { tenant_id: string; host_id: string; environments: number };
+type OnHost = Usage & { tenant_id: string; host_id: string; environments: number };
 
 /** With the time. True until the transaction ends of those whose limits are locked, and once hosts are. */
 export async function standingOf(
@@ -20,7 +20,8 @@ export async function standingOf(
     select tenant_id, host_id, count(*)::int as environments, sum(storage_gb)::int as storage_gb,
       coalesce(sum(cpus) filter (where not is_paused), 0)::int as cpus,
       coalesce(sum(ram_mb) filter (where not is_paused), 0)::int as ram_mb,
-      count(*) filter (where not is_paused)::int as vm_count
+      count(*) filter (where not is_paused)::int as vm_count,
+      coalesce(jsonb_agg(gpus) filter (where gpus is not null), '[]') as gpus
     from reservations where tenant_id = any(${tenants}) group by tenant_id, host_id`.execute(db);
   const { rows } = await sql<{ ms: number }>`select (extract(epoch from now()) * 1000)::float8 as ms`.execute(db);
   const own = new Map<string, Map<string, OnHost>>();

@@ -1,6 +1,6 @@
 /** What becomes of an environment that waits for room: a place, or none in time. */
 import { sql } from 'kysely';
-import { channels, inMs, notify, now, type Queryable, type Tx } from '../../db/db.ts';
+import { channels, inMs, jsonb, notify, now, type Queryable, type Tx } from '../../db/db.ts';
 import type { EnvironmentRow } from '../../db/schema.ts';
 import { type Excess, quotaExceeded } from '../../quotas/quotas.ts';
 import { overReservation } from '../../quotas/take-quota.ts';
@@ -40,6 +40,7 @@ export async function takePlace(
     .updateTable('environments')
     .set({
       host_id: placement.hostId,
+      gpus: placement.gpus === undefined ? null : jsonb(placement.gpus),
       placement: placementColumn(explanationOf(placement)),
       queue_deadline: null,
       // One that was renewed while it waited keeps what it was told.
