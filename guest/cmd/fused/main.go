@@ -20,7 +20,6 @@ import (
 	"fuse/guest/internal/health"
 	"fuse/guest/internal/hooks"
 	"fuse/guest/internal/identity"
-	"fuse/guest/internal/network"
 	"fuse/guest/internal/processes"
 	"fuse/guest/internal/protocol"
 	"fuse/guest/internal/reaper"
@@ -88,12 +87,13 @@ func run(logger *log.Logger) error {
 		return err
 	}
 	protocol.Rehearse()
-	if err := network.WakeUp(); err != nil {
-		logger.Printf("network card: %v", err)
+	identified := identity.New(machine.Random)
+	if err := identified.ExpectNetwork(); err != nil {
+		logger.Print(err)
 	}
 	agent := &server.Agent{
 		Execs:       registry,
-		Machine:     identity.New(machine.Random),
+		Machine:     identified,
 		Hooks:       hooks.New(protocol.RestoredHooksDirectory, registry),
 		Disk:        disk.New(machine.Disk),
 		Processes:   processes.NewTable(machine.Processes, users, registry.Groups),

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fuse/guest/internal/fault"
+	"fuse/guest/internal/network"
 	"fuse/guest/internal/protocol"
 )
 
@@ -38,9 +39,10 @@ const (
 type Machine struct {
 	random *os.File
 
-	mu         sync.Mutex   // one identity is taken on after the other
-	networked  bool         // it has had a network before
-	generation atomic.Int64 // read by who must not wait
+	mu           sync.Mutex // one identity is taken on after the other
+	card         *network.Card
+	isAsExpected bool         // the network is as ExpectNetwork left it
+	generation   atomic.Int64 // read by who must not wait
 }
 
 // New needs the kernel's generator open for writing.

@@ -25,7 +25,7 @@ var ErrNoCard = errors.New("there is no network card")
 
 // Settings are what the card is to have.
 type Settings struct {
-	MAC        net.HardwareAddr
+	MAC        net.HardwareAddr // nil: its own
 	Address    netip.Addr
 	PrefixBits int
 	Gateway    netip.Addr
@@ -54,18 +54,23 @@ func Parse(mac, address string, prefixBits int, gateway string, mtu int) (Settin
 	return s, ""
 }
 
-// WakeUp takes the card up, without an address. What that takes is then behind a machine that wakes with a card that is up.
-func WakeUp() error {
-	err := withCard(func(socket int, name string) error { return setUp(socket, name, true) })
-	if errors.Is(err, ErrNoCard) {
-		return nil
-	}
-	return err
+// Card is the machine's network card.
+type Card struct {
+	index uint32
+}
+
+// Find finds it by its driver; ErrNoCard where there is none.
+func Find() (*Card, error) {
+	c := &Card{}
+	return c, withSocket(func(socket int) (err error) {
+		_, err = c.find(socket)
+		return err
+	})
 }
 
 // Apply gives the card the settings, and takes it up with a default route.
-func Apply(s Settings) error {
-	return withCard(func(socket int, name string) error {
+func (c *Card) Apply(s Settings) error {
+	return c.withName(func(socket int, name string) error {
 		for _, step := range []struct {
 			what string
 			do   func() error
@@ -87,8 +92,21 @@ func Apply(s Settings) error {
 	})
 }
 
+// SetMAC gives a card that has all of its settings another hardware address.
+func (c *Card) SetMAC(mac net.HardwareAddr) error {
+	return c.withName(func(socket int, name string) error {
+		if err := setMAC(socket, name, mac); err != nil {
+			return fmt.Errorf("network card: set hardware address: %w", err)
+		}
+		return nil
+	})
+}
+
 // replaceMAC does it on a card that is up where the driver can.
 func replaceMAC(socket int, name string, mac net.HardwareAddr) error {
+	if mac == nil {
+		return nil
+	}
 	err := setMAC(socket, name, mac)
 	if !errors.Is(err, unix.EBUSY) {
 		return err
@@ -100,30 +118,45 @@ func replaceMAC(socket int, name string, mac net.HardwareAddr) error {
 }
 
 // Down takes the card down, its addresses and routes with it.
-func Down() error {
-	err := withCard(func(socket int, name string) error { return setUp(socket, name, false) })
-	if errors.Is(err, ErrNoCard) {
-		return nil
-	}
-	return err
+func (c *Card) Down() error {
+	return c.withName(func(socket int, name string) error { return setUp(socket, name, false) })
 }
 
-func withCard(do func(socket int, name string) error) error {
+// withName knows the card by its number, and looks for it anew when the guest has moved it.
+func (c *Card) withName(do func(socket int, name string) error) error {
+	return withSocket(func(socket int) error {
+		name, found := nameOf(socket, c.index)
+		if !found {
+			var err error
+			if name, err = c.find(socket); err != nil {
+				return err
+			}
+		}
+		return do(socket, name)
+	})
+}
+
+func withSocket(do func(socket int) error) error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("network card: %w", err)
 	}
 	defer unix.Close(socket)
+	return do(socket)
+}
+
+func (c *Card) find(socket int) (name string, err error) {
 	for index := uint32(1); index <= highestIndex; index++ {
 		name, found := nameOf(socket, index)
 		if !found {
 			continue
 		}
 		if info, err := unix.IoctlGetEthtoolDrvinfo(socket, name); err == nil && unix.ByteSliceToString(info.Driver[:]) == driver {
-			return do(socket, name)
+			c.index = index
+			return name, nil
 		}
 	}
-	return ErrNoCard
+	return "", ErrNoCard
 }
 
 func nameOf(socket int, index uint32) (string, bool) {

@@ -46,6 +46,9 @@ type Network struct {
 	MTU        int    `json:"mtu"`
 }
 
+// UsualNetwork is what a host gives every machine with a card, but for the hardware address.
+var UsualNetwork = Network{Address: "192.0.0.2", PrefixBits: 29, Gateway: "192.0.0.1", Resolver: "192.0.0.1", MTU: 1_500}
+
 type IdentityConfirmed struct {
 	Generation int64        `json:"generation"`
 	TimeUnixNs string       `json:"time_unix_ns"`

@@ -44,17 +44,18 @@ func TestEveryGoldenBodyKeepsItsFields(t *testing.T) {
 
 func TestBothSidesHaveTheSameConstants(t *testing.T) {
 	var want struct {
-		PortName        string `json:"port_name"`
-		VsockPort       uint32 `json:"vsock_port"`
-		Greeting        string `json:"greeting"`
-		Protocol        int    `json:"protocol"`
-		ExecWindowBytes int    `json:"exec_window_bytes"`
-		Hooks           string `json:"restored_hooks_directory"`
-		GenerationFile  string `json:"generation_file"`
+		PortName        string  `json:"port_name"`
+		VsockPort       uint32  `json:"vsock_port"`
+		Greeting        string  `json:"greeting"`
+		Protocol        int     `json:"protocol"`
+		ExecWindowBytes int     `json:"exec_window_bytes"`
+		Hooks           string  `json:"restored_hooks_directory"`
+		GenerationFile  string  `json:"generation_file"`
+		UsualNetwork    Network `json:"usual_network"`
 	}
 	golden.Read(t, "constants.json", &want)
 	if want.PortName != PortName || want.VsockPort != VsockPort || want.Greeting != Greeting || want.Protocol != Version || want.ExecWindowBytes != ExecWindowBytes ||
-		want.Hooks != RestoredHooksDirectory || want.GenerationFile != GenerationFile {
+		want.Hooks != RestoredHooksDirectory || want.GenerationFile != GenerationFile || want.UsualNetwork != UsualNetwork {
 		t.Errorf("%+v", want)
 	}
 }

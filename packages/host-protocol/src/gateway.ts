@@ -21,7 +21,14 @@ export const GATEWAY_PROTOCOL = 1;
 /** What the guest sees; the same for every VM. RFC 7335 keeps this range out of every other use. */
 export const GUEST_ADDRESS = '192.0.0.2';
 export const GATEWAY_ADDRESS = '192.0.0.1';
-export const GUEST_PREFIX_BITS = 29;
+/** What each guest with a card is told, beside a hardware address of its own. Agents set it up when they boot: a start from a template changes the hardware address alone. */
+export const USUAL_NETWORK = {
+  address: GUEST_ADDRESS,
+  prefix_bits: 29,
+  gateway: GATEWAY_ADDRESS,
+  resolver: GATEWAY_ADDRESS,
+  mtu: 1_500,
+} as const;
 /** In a slot: where its packet filter brings every TCP connection (0.0.0.0, IP_TRANSPARENT), and every look-up (UDP and TCP on GATEWAY_ADDRESS). */
 export const TRANSPARENT_PORT = 15_001;
 export const DNS_PORT = 53;

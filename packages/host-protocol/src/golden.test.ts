@@ -11,6 +11,7 @@ import {
 } from '@fuse/contract';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { USUAL_NETWORK } from './gateway.ts';
 import {
   EXEC_WINDOW_BYTES,
   ExecSpec,
@@ -121,6 +122,7 @@ describe('golden bodies', () => {
       exec_window_bytes: EXEC_WINDOW_BYTES,
       restored_hooks_directory: RESTORED_HOOKS_DIRECTORY,
       generation_file: GENERATION_FILE,
+      usual_network: USUAL_NETWORK,
     });
   });
 });

@@ -15,7 +15,6 @@ import type { NetworkCard } from '../vmm/driver.ts';
 export const PROGRAM_PATH = '/usr/sbin:/sbin:/usr/bin:/bin';
 const NAMESPACES = '/run/netns';
 const TAP_NAME = 'tap0';
-export const GUEST_MTU = 1_500;
 const fileOf = (name: string) => fileURLToPath(new URL(`../../network/${name}`, import.meta.url));
 /** For `sysctl -p`, `ip -batch` and `nft -D guest_mac=<address> -f`, in this order. */
 export const slotFiles = { settings: fileOf('slot.sysctl'), links: fileOf('slot.ip'), rules: fileOf('slot.nft') };

@@ -4,16 +4,9 @@
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '@fuse/contract';
-import {
-  GATEWAY_ADDRESS,
-  GUEST_ADDRESS,
-  GUEST_PREFIX_BITS,
-  type GuestIdentity,
-  type GuestIdentityConfirmed,
-} from '@fuse/host-protocol';
+import { type GuestIdentity, type GuestIdentityConfirmed, USUAL_NETWORK } from '@fuse/host-protocol';
 import { DeadlineError, type Logger, withDeadline } from '@fuse/runtime';
 import type { Guest } from '../guest/guest.ts';
-import { GUEST_MTU } from '../network/slot.ts';
 
 /** How far a clock may be off when the answer arrives, the way of the answer included. The promise is 500 ms. */
 const MAX_CLOCK_OFFSET_MS = 400;
@@ -96,19 +89,10 @@ function newIdentity(machine: NewMachine, generation: number): GuestIdentity {
     machine_id: randomBytes(16).toString('hex'),
     generation,
     reason: machine.reason,
-    ...(machine.mac === undefined ? {} : { network: guestNetwork(machine.mac) }),
+    ...(machine.mac === undefined ? {} : { network: { ...USUAL_NETWORK, mac: machine.mac } }),
     hooks_deadline_ms: machine.hooksDeadlineMs ?? HOOKS_DEADLINE_MS,
   };
 }
-
-const guestNetwork = (mac: string): NonNullable<GuestIdentity['network']> => ({
-  mac,
-  address: GUEST_ADDRESS,
-  prefix_bits: GUEST_PREFIX_BITS,
-  gateway: GATEWAY_ADDRESS,
-  resolver: GATEWAY_ADDRESS,
-  mtu: GUEST_MTU,
-});
 
 const freshTimeAndEntropy = (): Pick<GuestIdentity, 'time_unix_ns' | 'entropy_base64'> => ({
   time_unix_ns: String(BigInt(Date.now()) * 1_000_000n),

@@ -166,9 +166,12 @@ export function bootArguments(machine: QemuMachine, kernel: QemuKernel): string[
   ];
 }
 
-/** No kernel: it is in the memory file, and loading it again would cost its 50 MB. Devices are loaded once QMP asks for it. */
+/**
+ * No kernel: it is in the memory file, and loading it again would cost its 50 MB. Devices are loaded once QMP asks for it. Nobody is told of the card, for
+ * which the guest would be woken several times: its address is not its own yet.
+ */
 export function restoreArguments(machine: QemuMachine): string[] {
-  return [...machineArguments(machine), '-incoming', 'defer'];
+  return [...machineArguments(machine), ...['-global', 'migration.announce-rounds=0'], '-incoming', 'defer'];
 }
 
 /** Boots a kernel with nothing beside it, which ends in its panic and so in the end of QEMU. */
