@@ -20,6 +20,7 @@ import { HostNetwork } from './network/host-network.ts';
 import { SnapshotTransfer } from './snapshots/chunks/snapshot-transfer.ts';
 import { Snapshots } from './snapshots/snapshots.ts';
 import { Templates } from './templates/templates.ts';
+import { makeTemplatesAhead } from './templates/templates-ahead.ts';
 import { openSpawner } from './vmm/children.ts';
 import { openDriver } from './vmm/open-driver.ts';
 import { capacityReport } from './vms/capacity.ts';
@@ -69,11 +70,14 @@ export async function createHostAgent(
       networkBytesPerSecond: config.network.vmBytesPerSecond,
     });
     const network = disposables.add('network', await openNetwork(config, assets, log));
-    const templates = new Templates({
-      ...{ driver, assets, log },
-      directory: join(config.dataDirectory, 'templates'),
-      withCard: (work, signal) => network.withIdleCard(work, signal),
-    });
+    const templates = disposables.add(
+      'templates',
+      new Templates({
+        ...{ driver, assets, log },
+        directory: join(config.dataDirectory, 'templates'),
+        withCard: (work, signal) => network.withIdleCard(work, signal),
+      }),
+    );
     await templates.sweep();
     const snapshots = disposables.add(
       'snapshots',
@@ -134,6 +138,14 @@ export async function createHostAgent(
       { url, backend: driver.name, accelerator: driver.accelerator, vms: vms.list().length },
       'host agent ready',
     );
+    const wanted = config.templatesAhead ?? [];
+    const hasNetwork = network.missing === undefined;
+    const noMore = new AbortController();
+    const ahead = makeTemplatesAhead(wanted, { templates, assets, hasNetwork, log }, noMore.signal);
+    disposables.defer('templates made ahead', () => {
+      noMore.abort();
+      return ahead;
+    });
     if (config.tls !== undefined && config.rereadTls !== undefined)
       disposables.add(
         'certificates',

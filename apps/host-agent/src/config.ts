@@ -18,6 +18,7 @@ import {
   PoolSize,
   Resolvers,
 } from './network/config.ts';
+import { DEFAULT_TEMPLATES_AHEAD, type TemplateAhead, TemplateList } from './templates/templates-ahead.ts';
 import type { DiskRate } from './vmm/driver.ts';
 import { type VmmConfig, vmmConfigOf, vmmVariables } from './vmm/vmm-config.ts';
 
@@ -49,6 +50,8 @@ export interface HostAgentConfig {
   /** Of each VM. */
   diskRate: DiskRate;
   network: NetworkConfig;
+  /** Made in the background from the start on; absent: none. */
+  templatesAhead?: readonly TemplateAhead[] | undefined;
   objectStore: ObjectStoreConfig;
   logLevel: string;
 }
@@ -105,6 +108,7 @@ const Environment = z
     ...confinementVariables,
     FUSE_VM_DISK_MBPS: count.optional(),
     FUSE_VM_DISK_IOPS: count.optional(),
+    FUSE_TEMPLATES: TemplateList.optional(),
     FUSE_NETWORK_POOL: PoolSize.optional(),
     FUSE_EGRESS_NETNS: NamespaceName.optional(),
     FUSE_DNS_SERVERS: Resolvers.optional(),
@@ -183,6 +187,7 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
       vmBytesPerSecond: env.FUSE_VM_NETWORK_MBPS === undefined ? undefined : env.FUSE_VM_NETWORK_MBPS * BYTES_PER_MB,
       gatewayMemoryMiB: env.FUSE_GATEWAY_RAM_MB ?? DEFAULT_NETWORK.gatewayMemoryMiB,
     },
+    templatesAhead: env.FUSE_TEMPLATES ?? DEFAULT_TEMPLATES_AHEAD,
     objectStore: objectStoreConfigFromEnv(variables),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',
   };

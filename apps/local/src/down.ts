@@ -80,7 +80,8 @@ async function sweep(home: Home, env: ProcessEnv): Promise<void> {
     FUSE_HOST_LISTEN: '127.0.0.1:0',
     FUSE_HOST_TOKEN: newToken(),
   });
-  await using agent = await createHostAgent(config, {
+  const { templatesAhead: _ahead, ...forTheEnd } = config;
+  await using agent = await createHostAgent(forTheEnd, {
     log: createLogger({ name: 'fuse-local-down', level: 'silent' }),
   });
   await agent.destroyAllVms();

@@ -110,12 +110,7 @@ export class HostNetwork implements AsyncDisposable {
   /** A card that leads nowhere. */
   async withIdleCard<T>(work: (card: NetworkCard) => Promise<T>, signal: AbortSignal): Promise<T> {
     this.requireAvailable();
-    const slot = await this.#pool.lease(signal);
-    try {
-      return await work(cardOf(slot));
-    } finally {
-      await this.#removeSlot(slot.name);
-    }
+    return this.#pool.withIdle((slot) => work(cardOf(slot)), signal);
   }
 
   /** A VM that runs since before this host agent. Its policies hold as soon as the gateway is there; until then it reaches nothing new. */

@@ -36,6 +36,16 @@ export class SlotPool {
     return slot;
   }
 
+  /** One that leads nowhere, not even to the gateway: for as long as `work` takes. */
+  async withIdle<T>(work: (slot: Slot) => Promise<T>, signal: AbortSignal): Promise<T> {
+    const slot = await makeSlot(this.#nextName(), signal);
+    try {
+      return await work(slot);
+    } finally {
+      await removeSlot(slot.name);
+    }
+  }
+
   refill(): void {
     if (this.#stop.signal.aborted || this.#refilling !== undefined) return;
     this.#refilling = this.#fill()
@@ -76,8 +86,8 @@ export class SlotPool {
   }
 
   async #make(signal: AbortSignal): Promise<Slot> {
-    const { prefix, gateway } = this.#options;
-    const slot = await makeSlot(`${prefix}${++this.#lastNumber}`, signal);
+    const { gateway } = this.#options;
+    const slot = await makeSlot(this.#nextName(), signal);
     try {
       await gateway.addSlot(slot.name);
       return slot;
@@ -85,5 +95,9 @@ export class SlotPool {
       await this.remove(slot.name);
       throw error;
     }
+  }
+
+  #nextName(): string {
+    return `${this.#options.prefix}${++this.#lastNumber}`;
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Pre-booted snapshots, one per image, kernel, initramfs, driver and shape; made on first need, once.
+ * Pre-booted snapshots, one per image, kernel, initramfs, driver, shape and whether there is a network card; made on first need, once.
  *
  * A template is made in a directory of another name and renamed when it is whole and flushed: one of its final name is whole. Making,
  * replacing and removing are done under the template's lock, which processes share and the kernel frees when its holder dies.
@@ -71,16 +71,18 @@ export class Templates implements AsyncDisposable {
     kind: TemplateKind = { networkCard: false },
   ): Promise<Template> {
     signal?.throwIfAborted();
-    const madeFrom = await this.#ingredients(image, shape, kind);
-    const key = createHash('sha256')
-      .update(JSON.stringify([TEMPLATE_FORMAT, madeFrom]))
-      .digest('hex')
-      .slice(0, 32);
+    const { key, madeFrom } = await this.#wantedOf(image, shape, kind);
     const known = this.#checked.get(key);
     if (known !== undefined && known === (await stampOf(this.#path(key)))) return this.#template(key);
     // One caller that goes away does not stop the work that others wait for.
     const work = this.#inWork.get(key) ?? this.#startWork(key, { image, shape, madeFrom });
     return unlessAborted(work, signal);
+  }
+
+  /** Whether it is there; nothing of it is checked. */
+  async has(image: ImageAsset, shape: Shape, kind: TemplateKind): Promise<boolean> {
+    const { key } = await this.#wantedOf(image, shape, kind);
+    return (await stampOf(this.#path(key))) !== undefined;
   }
 
   /** Removes what makers that died left behind, and templates that nothing here can ask for any more. Called at start-up. */
@@ -91,14 +93,15 @@ export class Templates implements AsyncDisposable {
     await sweepTemplates({ directory, driver, log, isWanted, lockName: (key) => this.#lockName(key) });
   }
 
-  /** Those without a card that are there for the images of now. Nothing is checked: one that is damaged is made again when it is asked for. */
+  /** Those that are there for the images of now. Nothing is checked: one that is damaged is made again when it is asked for. */
   async list(): Promise<HostTemplate[]> {
     const { directory, assets } = this.#options;
     const isWanted = await this.#wanted();
     return (await listTemplates(directory)).flatMap((madeFrom) => {
       const image = assets.images.find(({ digest }) => digest === madeFrom.image);
-      if (image === undefined || !isWanted(madeFrom) || madeFrom.network_card === true) return [];
-      return [{ image: image.name, ...madeFrom.shape }];
+      if (image === undefined || !isWanted(madeFrom)) return [];
+      const card = madeFrom.network_card === true ? { network_card: true as const } : {};
+      return [{ image: image.name, ...madeFrom.shape, ...card }];
     });
   }
 
@@ -116,6 +119,16 @@ export class Templates implements AsyncDisposable {
       initramfs === assets.initramfs.sha256 &&
       madeBy === fingerprint &&
       assets.images.some((each) => each.digest === image);
+  }
+
+  async #wantedOf(
+    image: ImageAsset,
+    shape: Shape,
+    kind: TemplateKind,
+  ): Promise<{ key: string; madeFrom: TemplateDescription['madeFrom'] }> {
+    const madeFrom = await this.#ingredients(image, shape, kind);
+    const hash = createHash('sha256').update(JSON.stringify([TEMPLATE_FORMAT, madeFrom]));
+    return { key: hash.digest('hex').slice(0, 32), madeFrom };
   }
 
   async #ingredients(

@@ -174,6 +174,9 @@ describe('schedule', () => {
     }
     const freer = host('m', { capacity: { ...full, cpus: 9 } });
     expect(schedule(spec(), [freer, prepared])).toMatchObject({ hostId: 'm' });
+    const withCard = host('x', { templates: [{ ...template, network_card: true }] });
+    expect(schedule(spec(), [host('a'), withCard, prepared])).toMatchObject({ hostId: 'z' });
+    expect(schedule(spec({ network: true }), [host('a'), prepared, withCard])).toMatchObject({ hostId: 'x' });
   });
 
   it('keeps off a host whose disk is filled, and off room that is promised', () => {

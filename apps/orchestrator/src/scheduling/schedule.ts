@@ -3,7 +3,7 @@
  *
  * Gates in order; the first that fails is a host's reason: pin, active, reachable, region, arch, gpus, labels, image, seed, network, fits, free disk, promised.
  * Score: free cpus × 10000 + free MB. Among the hosts that pass: one that holds the seed's bytes, whatever the policy; then by score, `spread` the
- * highest (the default), `binpack` the lowest; of equal scores one that has a template of this image and shape; then the smaller id.
+ * highest (the default), `binpack` the lowest; of equal scores one that has a template of this image and shape, with a network card or without as is asked; then the smaller id.
  */
 import { chooseGpus, type GpuCapacity, type GpuHold, servesGpus, wantsGpus } from './gpus.ts';
 import type { Judgement, Placement, PlacementSpec, Rejection } from './placement.ts';
@@ -20,6 +20,15 @@ export interface Usage extends Capacity {
   gpus?: readonly GpuHold[];
 }
 
+export interface PlacementTemplate {
+  image: string;
+  cpus: number;
+  ram_mb: number;
+  storage_gb: number;
+  /** For VMs that are to have a network, and no others. */
+  network_card?: true | undefined;
+}
+
 export interface SchedulableHost {
   id: string;
   state: 'active' | 'cordoned' | 'draining' | 'lost';
@@ -31,7 +40,7 @@ export interface SchedulableHost {
   labels: Record<string, string>;
   images: readonly string[];
   /** What it starts without booting first. */
-  templates: readonly { image: string; cpus: number; ram_mb: number; storage_gb: number }[];
+  templates: readonly PlacementTemplate[];
   capacity: Capacity;
   /** Absent: none. */
   gpus?: GpuCapacity;
@@ -141,8 +150,12 @@ function isBetter(
 
 const hasTemplate = (spec: PlacementSpec, { templates }: SchedulableHost): boolean =>
   templates.some(
-    ({ image, cpus, ram_mb, storage_gb }) =>
-      image === spec.image && cpus === spec.cpus && ram_mb === spec.ram_mb && storage_gb === spec.storage_gb,
+    ({ image, cpus, ram_mb, storage_gb, network_card }) =>
+      image === spec.image &&
+      cpus === spec.cpus &&
+      ram_mb === spec.ram_mb &&
+      storage_gb === spec.storage_gb &&
+      (network_card === true) === (spec.network === true),
   );
 
 function needOf({ cpus, ram_mb, storage_gb, gpus = 0, gpu_kind, gpu_profile }: PlacementSpec): string {
