@@ -78,6 +78,8 @@ export const HostTemplate = z.object({
   cpus: z.number().int(),
   ram_mb: z.number().int(),
   storage_gb: z.number().int(),
+  /** For VMs that have a network card. */
+  network_card: z.literal(true).optional(),
 });
 export type HostTemplate = z.infer<typeof HostTemplate>;
 
