@@ -9,6 +9,7 @@ import { AppError } from '@fuse/contract';
 import { type ObjectStore, openObjectStore } from '@fuse/object-store';
 import { Disposables, type Logger, memorySockets, Rereading, sleep } from '@fuse/runtime';
 import type { HostAgentConfig } from './config.ts';
+import { Gpus } from './gpus/gpus.ts';
 import { connectGuest } from './guest/guest-client.ts';
 import { Fences } from './http/fences.ts';
 import { createHttpServer, type ServerTls, useCertificates } from './http/server.ts';
@@ -93,6 +94,8 @@ export async function createHostAgent(
       templates,
       snapshots,
       network,
+      // Firecracker passes nothing through.
+      gpus: new Gpus({ ...config.gpus, ...(driver.name === 'qemu' ? {} : { choice: 'off' }) }),
       importSnapshot: (wanted, signal) => transfer.import(wanted, signal),
       assets,
       store,

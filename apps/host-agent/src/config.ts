@@ -7,6 +7,7 @@ import { type ObjectStoreConfig, objectStoreConfigFromEnv } from '@fuse/object-s
 import { z } from 'zod';
 import type { ConfinementOptions } from './confinement/confinement.ts';
 import { confinementConfigOf, confinementVariables } from './confinement/confinement-config.ts';
+import { DEFAULT_GPUS, type GpuConfig, Gpus } from './gpus/config.ts';
 import type { ServerTls } from './http/server.ts';
 import type { JoinConfig } from './joining/joining.ts';
 import {
@@ -50,6 +51,7 @@ export interface HostAgentConfig {
   /** Of each VM. */
   diskRate: DiskRate;
   network: NetworkConfig;
+  gpus: GpuConfig;
   /** Made in the background from the start on; absent: none. */
   templatesAhead?: readonly TemplateAhead[] | undefined;
   objectStore: ObjectStoreConfig;
@@ -108,6 +110,7 @@ const Environment = z
     ...confinementVariables,
     FUSE_VM_DISK_MBPS: count.optional(),
     FUSE_VM_DISK_IOPS: count.optional(),
+    FUSE_GPUS: Gpus.optional(),
     FUSE_TEMPLATES: TemplateList.optional(),
     FUSE_NETWORK_POOL: PoolSize.optional(),
     FUSE_EGRESS_NETNS: NamespaceName.optional(),
@@ -187,6 +190,7 @@ export function loadConfig(variables: Record<string, string | undefined>): HostA
       vmBytesPerSecond: env.FUSE_VM_NETWORK_MBPS === undefined ? undefined : env.FUSE_VM_NETWORK_MBPS * BYTES_PER_MB,
       gatewayMemoryMiB: env.FUSE_GATEWAY_RAM_MB ?? DEFAULT_NETWORK.gatewayMemoryMiB,
     },
+    gpus: { ...DEFAULT_GPUS, ...(env.FUSE_GPUS === undefined ? {} : { choice: env.FUSE_GPUS }) },
     templatesAhead: env.FUSE_TEMPLATES ?? DEFAULT_TEMPLATES_AHEAD,
     objectStore: objectStoreConfigFromEnv(variables),
     logLevel: env.FUSE_LOG_LEVEL ?? 'info',

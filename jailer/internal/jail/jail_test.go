@@ -271,6 +271,17 @@ func TestWhatTheHostSeesOfAJail(t *testing.T) {
 	equal(t, "its directory", []uint64{jailed.Ino, jailed.Dev}, []uint64{host.Ino, host.Dev})
 }
 
+func TestDevicesThatAreBoundAndMemoryThatTheyReach(t *testing.T) {
+	p := newPrison(t)
+	p.start.Jail.Binds[1].Devices = true
+	p.start.Jail.Limits.LockedBytes = 1 << 20 // not every root may raise it
+	prisoner := p.run(t)
+	expectAttempts(t, prisoner.found(t), map[string]string{"read a device there": "ok", "execute there": "EACCES", "write to a bind": "EROFS"})
+	if limits := strings.Join(strings.Fields(prisoner.proc(t, "limits")), " "); !strings.Contains(limits, "Max locked memory 1048576 1048576") {
+		t.Errorf("its limits: %s", limits)
+	}
+}
+
 func TestACallByAnotherInterfaceIsItsLast(t *testing.T) {
 	p := newPrison(t)
 	p.start.Args = []string{"x32"}

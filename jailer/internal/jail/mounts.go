@@ -27,7 +27,12 @@ func enterRoot(root string, binds []protocol.Bind) error {
 	}
 	defer unix.Close(top)
 	for _, bind := range binds {
-		attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
+		attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC}
+		if bind.Devices {
+			attributes.Attr_clr |= unix.MOUNT_ATTR_NODEV
+		} else {
+			attributes.Attr_set |= unix.MOUNT_ATTR_NODEV
+		}
 		if !bind.Writable {
 			attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
 		}

@@ -11,15 +11,20 @@ import (
 )
 
 func setLimits(limits protocol.Limits) error {
-	for _, each := range []struct {
+	type limit struct {
 		name     string
 		resource int
 		value    uint64
-	}{
+	}
+	all := []limit{
 		{"open files", unix.RLIMIT_NOFILE, limits.OpenFiles},
 		{"file size", unix.RLIMIT_FSIZE, limits.FileSizeBytes},
 		{"core files", unix.RLIMIT_CORE, 0},
-	} {
+	}
+	if limits.LockedBytes > 0 {
+		all = append(all, limit{"locked memory", unix.RLIMIT_MEMLOCK, limits.LockedBytes})
+	}
+	for _, each := range all {
 		// By syscall, which then no longer restores at exec the limit that Go itself has raised.
 		if err := syscall.Setrlimit(each.resource, &syscall.Rlimit{Cur: each.value, Max: each.value}); err != nil {
 			return fmt.Errorf("limit %s: %w", each.name, err)

@@ -83,11 +83,15 @@ type Bind struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	Writable bool   `json:"writable"`
+	// Device nodes in it work.
+	Devices bool `json:"devices"`
 }
 
 type Limits struct {
 	OpenFiles     uint64 `json:"openFiles"`
 	FileSizeBytes uint64 `json:"fileSizeBytes"`
+	// 0: what whoever starts it has.
+	LockedBytes uint64 `json:"lockedBytes"`
 }
 
 // Started, Failed and Ended are what is reported of a child: one of the first two, and after Started an Ended.

@@ -102,9 +102,10 @@ describe('the VMM of a running VM', () => {
       ...{ '/image': 'ro', '/memory': 'ro', '/disk': 'rw' },
     });
     expect(one.list('/').filter((name) => !name.startsWith('lib'))).toEqual(
-      ['dev', 'disk', 'image', 'initramfs', 'kernel', 'memory', 'usr', 'vm'].sort(),
+      ['dev', 'disk', 'image', 'initramfs', 'kernel', 'memory', 'sys', 'usr', 'vm'].sort(),
     );
-    expect(one.list('/dev').filter((name) => name !== 'kvm')).toEqual(['null', 'random', 'urandom', 'zero']);
+    expect(one.list('/dev').filter((name) => name !== 'kvm')).toEqual(['null', 'random', 'urandom', 'vfio', 'zero']);
+    expect(one.list('/sys').concat(one.list('/dev/vfio'))).toEqual([]);
     expect(one.list('/usr/bin')).toEqual(['qemu-system-x86_64']);
     expect(one.list('/vm/run')).toEqual(['guest.sock', 'qmp.sock']);
   });

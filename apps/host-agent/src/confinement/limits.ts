@@ -13,6 +13,8 @@ const CPU_ALLOWANCE = 0.5;
 /** QEMU has up to 64 threads for disk requests, and a handful for itself. */
 const BASE_THREADS = 96;
 const OPEN_FILES = 256;
+/** Two for each interrupt that a device may have. */
+const OPEN_FILES_OF_DEVICE = 512;
 
 export interface Limits {
   memoryBytes: number;
@@ -27,7 +29,7 @@ export interface Limits {
 
 export function limitsOf(
   shape: MachineShape,
-  options: { accelerator: 'kvm' | 'tcg'; largestFileBytes: number },
+  options: { accelerator: 'kvm' | 'tcg'; largestFileBytes: number; deviceCount?: number },
 ): Limits {
   const overheadMiB = OVERHEAD_MIB + (options.accelerator === 'tcg' ? TRANSLATION_MIB : 0);
   return {
@@ -35,7 +37,7 @@ export function limitsOf(
     cpus: shape.cpus + CPU_ALLOWANCE,
     cpuWeight: shape.cpus,
     threads: BASE_THREADS + shape.cpus,
-    openFiles: OPEN_FILES,
+    openFiles: OPEN_FILES + OPEN_FILES_OF_DEVICE * (options.deviceCount ?? 0),
     fileSizeBytes: options.largestFileBytes,
   };
 }

@@ -73,12 +73,12 @@ export async function runInJailOf(
   options: { machineDirectory: string; imagePath: string; rootsDirectory: string; script: string },
 ): Promise<string> {
   const { machineDirectory: directory, imagePath, rootsDirectory, script } = options;
-  const { directory: vm, ...files } = jailed;
+  const { directory: vm, sysfs, vfio, ...files } = jailed;
   const root = await prepareVmmRoot(rootsDirectory, {
     programs: [process.execPath],
     files: [],
     devices: plainDevices,
-    places: { directories: [vm], files: Object.values(files) },
+    places: { directories: [vm, sysfs, vfio], files: Object.values(files) },
   });
   const limits = limitsOf({ cpus: 1, memoryMiB: 256 }, { accelerator: 'tcg', largestFileBytes: 1024 ** 3 });
   const cell = {

@@ -47,7 +47,21 @@ export interface NetworkCard {
   mac: string;
 }
 
+/** A device of the host that a VM gets as its own. */
+export interface PassedDevice {
+  bus: 'pci' | 'mdev';
+  /** In sysfs: a PCI address, or a uuid. */
+  name: string;
+  /** Its IOMMU group, which one VM has at a time. */
+  group: string;
+  /** Of the group, and of VFIO itself. */
+  nodePath: string;
+  containerPath: string;
+}
+
 export interface BootSpec extends MachineSpec {
+  /** With any, what the VM holds cannot be saved: it is neither captured nor restored. */
+  devices?: readonly PassedDevice[];
   kernelPath: string;
   initramfsPath: string;
   /** When given, guest memory *is* this file (shared mapping), so that it is a snapshot's memory file once the VM is stopped. */

@@ -6,8 +6,8 @@
 export interface Jail {
   /** Becomes `/`, read-only, nothing of it executable as another user: what the program needs and nothing else (binary, libraries, firmware, device nodes). */
   root: string;
-  /** Further paths in it; `target` exists in `root`. Devices and set-user-id bits are off in all of them. */
-  binds: readonly { source: string; target: string; writable: boolean }[];
+  /** Further paths in it; `target` exists in `root`. Set-user-id bits are off in all of them, and so are devices where they are not asked for. */
+  binds: readonly { source: string; target: string; writable: boolean; devices?: boolean }[];
   uid: number;
   gid: number;
   /** Absent: an empty one that is made for it. */
@@ -17,6 +17,8 @@ export interface Jail {
   limits: {
     openFiles: number;
     fileSizeBytes: number;
+    /** Of memory that is never swapped or moved, as devices need it; absent: what the host agent's children may have. */
+    lockedBytes?: number;
   };
   /** Which filter: what QEMU never needs is refused (mount, ptrace, bpf, sockets other than Unix, …). */
   seccomp: 'qemu';

@@ -35,7 +35,7 @@ async function measureRoom(vmsDirectory: string, vms: Vms, reserveBytes: number)
 
 export async function capacityReport(
   offered: OfferedCapacity,
-  { driver, network, vms, vmsDirectory, templates, storageReserveBytes }: VmHost & { vms: Vms },
+  { driver, network, gpus, vms, vmsDirectory, templates, storageReserveBytes }: VmHost & { vms: Vms },
 ): Promise<HostCapacityReport> {
   const { storageGb, freeStorageGb } = await measureRoom(vmsDirectory, vms, storageReserveBytes);
   return {
@@ -45,8 +45,7 @@ export async function capacityReport(
     free_storage_gb: freeStorageGb,
     vm_count: offered.maxVms,
     arch: process.arch === 'arm64' ? 'arm64' : 'amd64',
-    gpus: 0,
-    gpu_kind: '',
+    ...(await gpus.report()),
     backend: driver.name,
     accelerator: driver.accelerator,
     templates: await templates.list(),

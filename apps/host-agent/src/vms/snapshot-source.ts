@@ -7,6 +7,7 @@ import { noNetworkCardError, wantsNetwork } from '../network/vm-network.ts';
 import { type MadeOn, SNAPSHOT_DISK_FILE, type SnapshotRecord } from '../snapshots/snapshot-record.ts';
 import type { HeldSnapshot } from '../snapshots/stored-snapshot.ts';
 import { copyWritableDisk } from '../vmm/machine-disk.ts';
+import { gpusError } from './held-gpus.ts';
 import { writableDiskPath } from './machine.ts';
 import type { Phases, PreparedMachine } from './start-machine.ts';
 import type { VmHost } from './vm-host.ts';
@@ -74,6 +75,10 @@ async function canUseMemory(
   const here = await madeHere(host, order.image);
   if (here.image !== record.made_on.image) throw incompatible(record, `image ${order.image} has been built anew since`);
   if (!record.include_memory) return false;
+  if (order.gpus !== undefined) {
+    if (source.fallback === 'disk') return false;
+    throw gpusError(`snapshot "${record.id}" has memory, which cannot be restored beside GPUs`);
+  }
   if (wantsNetwork(order.network) && record.network_card !== true) {
     if (source.fallback === 'disk') return false;
     throw noNetworkCardError(`the VM of snapshot "${record.id}" had none`);

@@ -6,7 +6,7 @@ import type { CreateVm, HostVm } from '@fuse/host-protocol';
 import { imageNamed } from '../images/assets.ts';
 import { cardOf, type Slot } from '../network/slot.ts';
 import { type VmNetworkState, wantsNetwork } from '../network/vm-network.ts';
-import type { MachineSpec, SnapshotFiles, Vmm } from '../vmm/driver.ts';
+import type { MachineSpec, PassedDevice, SnapshotFiles, Vmm } from '../vmm/driver.ts';
 import { copyWritableDisk, createWritableDisk } from '../vmm/machine-disk.ts';
 import { requireFreeDisk } from './disk-full.ts';
 import { handOver, type NewMachine } from './hand-over.ts';
@@ -39,6 +39,7 @@ export interface PreparedMachine extends AsyncDisposable {
   /** It boots from the disk of a snapshot whose memory cannot be used here. */
   fellBack?: boolean;
   networkCard: boolean;
+  devices?: readonly PassedDevice[];
 }
 
 export interface StartedMachine extends Machine {
@@ -54,13 +55,24 @@ export async function prepareNew(
   phases: Phases,
   signal: AbortSignal,
 ): Promise<PreparedMachine> {
+  const devices = order.gpus === undefined ? [] : await host.gpus.passThrough(order.gpus);
+  return Object.assign(await prepareDisk(host, order, directory, phases, signal), { devices });
+}
+
+async function prepareDisk(
+  host: VmHost,
+  order: CreateVm,
+  directory: string,
+  phases: Phases,
+  signal: AbortSignal,
+): Promise<PreparedMachine> {
   const image = imageNamed(host.assets, order.image);
   const networkCard = wantsNetwork(order.network);
   if (networkCard) host.network.requireAvailable();
   await requireFreeDisk(host.vmsDirectory, host.storageReserveBytes);
   if (order.seed !== undefined) return prepareFromSnapshot(host, order.seed, order, directory, phases, signal);
   const diskPath = writableDiskPath(directory);
-  if (order.start === 'cold') {
+  if (order.start === 'cold' || order.gpus !== undefined) {
     await phases.timed('disk_ms', () => createWritableDisk(diskPath, order.shape.storage_gb, signal));
     return prepared(undefined, networkCard);
   }
@@ -77,6 +89,7 @@ export async function launchMachine(
     order: CreateVm;
     directory: string;
     memory: SnapshotFiles | undefined;
+    devices?: readonly PassedDevice[] | undefined;
     reason: NewMachine['reason'];
     previousGeneration: number;
     /** Of a VM with a card. */
@@ -123,7 +136,7 @@ export const prepared = (memory: SnapshotFiles | undefined, networkCard: boolean
 
 async function startVmm(
   host: VmHost,
-  { order, directory, memory, slot }: Pick<Launch, 'order' | 'directory' | 'memory' | 'slot'>,
+  { order, directory, memory, devices = [], slot }: Pick<Launch, 'order' | 'directory' | 'memory' | 'devices' | 'slot'>,
   signal: AbortSignal,
 ): Promise<Vmm> {
   const spec: MachineSpec & { kernelPath: string; initramfsPath: string } = {
@@ -136,7 +149,7 @@ async function startVmm(
     ...(slot === undefined ? {} : { network: cardOf(slot) }),
   };
   return memory === undefined
-    ? host.driver.boot(spec, signal)
+    ? host.driver.boot({ ...spec, devices }, signal)
     : host.driver.restore({ ...spec, snapshot: memory }, signal);
 }
 

@@ -27,12 +27,12 @@ export async function startVm(core: VmCore): Promise<void> {
     await mkdir(directory, { mode: 0o700 });
     const phases = new Phases();
     await using prepared = await prepareNew(core.host, order, directory, phases, signal);
-    const { memory, fellBack, networkCard } = prepared;
+    const { memory, fellBack, networkCard, devices } = prepared;
     if (networkCard) core.insertCard();
     const reason = order.seed === undefined ? 'create' : 'fork';
     started = await launchMachine(
       core.host,
-      { order, directory, memory, reason, previousGeneration: 0, network: core.networkOrder },
+      { order, directory, memory, devices, reason, previousGeneration: 0, network: core.networkOrder },
       phases,
       signal,
     );

@@ -24,6 +24,7 @@ import { expectNoLeaks, type ResourceSnapshot, resourceSnapshot, temporaryDirect
 import { createHostAgent, type HostAgent } from '../app.ts';
 import type { HostAgentConfig } from '../config.ts';
 import { DEFAULT_CONFINEMENT } from '../confinement/confinement.ts';
+import { DEFAULT_GPUS } from '../gpus/config.ts';
 import { DEFAULT_NETWORK } from '../network/config.ts';
 import { DEFAULT_VMM } from '../vmm/vmm-config.ts';
 
@@ -73,6 +74,7 @@ export class TestHost implements AsyncDisposable {
       confinement: DEFAULT_CONFINEMENT,
       diskRate: {},
       network: DEFAULT_NETWORK,
+      gpus: DEFAULT_GPUS,
       objectStore: { kind: 'file', directory: join(path, 'objects') },
       logLevel: process.env.FUSE_TEST_LOG_LEVEL ?? 'fatal',
       ...change,

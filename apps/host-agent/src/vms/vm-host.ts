@@ -1,6 +1,7 @@
 /** What every VM of this host shares. */
 import type { ObjectStore } from '@fuse/object-store';
 import type { Logger } from '@fuse/runtime';
+import type { Gpus } from '../gpus/gpus.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Assets } from '../images/assets.ts';
 import type { HostNetwork } from '../network/host-network.ts';
@@ -13,6 +14,7 @@ export interface VmHost {
   templates: Templates;
   snapshots: Snapshots;
   network: HostNetwork;
+  gpus: Gpus;
   /** From the object store into `snapshots`, verified; shared by those who ask at the same time. */
   importSnapshot: (wanted: { snapshotId: string; manifestKey: string }, signal: AbortSignal) => Promise<void>;
   assets: Assets;

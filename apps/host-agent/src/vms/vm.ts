@@ -18,6 +18,7 @@ import type { Guest } from '../guest/guest.ts';
 import { noNetworkCardError, VmNetworkState, wantsNetwork } from '../network/vm-network.ts';
 import type { StoredSnapshot } from '../snapshots/stored-snapshot.ts';
 import { adoptVm } from './adopt-vm.ts';
+import { requireNoGpus } from './held-gpus.ts';
 import { endLeftVmms, FIRST_MACHINE } from './machine.ts';
 import { digestInBackground, pauseVm } from './pause-vm.ts';
 import { restoreVm } from './restore-vm.ts';
@@ -81,8 +82,17 @@ export class Vm {
     return this.#core.state;
   }
 
+  get id(): string {
+    return this.#core.record.id;
+  }
+
   get tag(): string {
     return this.#core.record.order.tag;
+  }
+
+  /** What it has of the host's GPUs, by their names; none once its VMM is gone. */
+  get gpus(): readonly string[] {
+    return this.state === 'dead' ? [] : (this.#core.record.order.gpus?.devices ?? []);
   }
 
   get machineDirectory(): string {
@@ -187,10 +197,12 @@ export class Vm {
   /** It goes on at once; the snapshot is usable when this resolves. */
   async takeSnapshot(id: string, order: TakeSnapshot): Promise<{ snapshot: StoredSnapshot; created: boolean }> {
     await this.#settled();
+    requireNoGpus(this.#core.record);
     return takeSnapshot(this.#core, id, order);
   }
 
   async pause(): Promise<void> {
+    requireNoGpus(this.#core.record);
     await this.#operate('pause', 'paused', () => pauseVm(this.#core));
     this.#digestPaused();
   }
@@ -201,6 +213,7 @@ export class Vm {
   }
 
   async restore(request: RestoreVm): Promise<void> {
+    requireNoGpus(this.#core.record);
     await this.#stopDigesting();
     await this.#operate(`restore ${request.restore_id}`, 'restored', () => restoreVm(this.#core, request));
   }

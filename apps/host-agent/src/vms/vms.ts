@@ -5,6 +5,7 @@ import { AppError } from '@fuse/contract';
 import { type CreateVm, type HostVm, type RestoreVm, type TakeSnapshot, VmId } from '@fuse/host-protocol';
 import { sleep } from '@fuse/runtime';
 import type { StoredSnapshot } from '../snapshots/stored-snapshot.ts';
+import { requireFreeGpus } from './held-gpus.ts';
 import { endLeftVmms } from './machine.ts';
 import { type DestroyedVm, Vm } from './vm.ts';
 import type { VmHost } from './vm-host.ts';
@@ -131,6 +132,7 @@ export class Vms implements AsyncDisposable {
     if (this.#closing) throw new AppError('unavailable', 'the host agent is stopping');
     if (this.#sweeping.has(id)) throw new AppError('conflict', `VM "${id}" is being destroyed`);
     this.#requireRoom();
+    requireFreeGpus(order, this.#vms.values());
     const vm = Vm.start(this.#host, id, order);
     this.#vms.set(id, vm);
     return vm;

@@ -8,7 +8,7 @@ import { AppError } from '@fuse/contract';
 import { type Logger, sleep } from '@fuse/runtime';
 import { type Cell, Confinement, type ConfinementOptions, DEFAULT_CONFINEMENT } from '../../confinement/confinement.ts';
 import { type Limits, limitsOf } from '../../confinement/limits.ts';
-import type { BootSpec, DiskRate, MachineSpec, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
+import type { BootSpec, DiskRate, MachineSpec, PassedDevice, RestoreSpec, Vmm, VmmDriver } from '../driver.ts';
 import { hostCpu } from '../host-cpu.ts';
 import { removeHostileDirectory } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
@@ -27,6 +27,7 @@ import {
   restoreArguments,
 } from './command-line.ts';
 import { kvmBoots } from './kvm-probe.ts';
+import { passedDeviceArguments, showDevices } from './passed-devices.ts';
 import { jailed, prepareQemuRoot, qemuJail } from './qemu-jail.ts';
 import { QemuVmm } from './qemu-vmm.ts';
 
@@ -68,6 +69,7 @@ interface Start {
   sharedMemory: boolean;
   consolePath?: string | undefined;
   restoring?: { devicePath: string; layerPaths: readonly string[] };
+  devices?: readonly PassedDevice[];
 }
 
 class QemuDriver implements VmmDriver {
@@ -112,14 +114,14 @@ class QemuDriver implements VmmDriver {
   }
 
   async boot(spec: BootSpec, signal?: AbortSignal): Promise<Vmm> {
-    const { kernelPath, initramfsPath, sharedMemoryPath, consolePath } = spec;
+    const { kernelPath, initramfsPath, sharedMemoryPath, consolePath, devices = [] } = spec;
     const memoryPath = join(spec.directory, MEMORY_FILE);
     const memoryFile = sharedMemoryPath ?? memoryPath;
     await writeFile(memoryFile, '', { flag: 'wx', mode: 0o600 });
     await truncate(memoryFile, spec.shape.memoryMiB * 1_048_576);
     if (memoryFile !== memoryPath) await linkFile(memoryFile, memoryPath);
     const sharedMemory = sharedMemoryPath !== undefined;
-    return this.#start({ spec, kernel: { kernelPath, initramfsPath }, sharedMemory, consolePath }, signal);
+    return this.#start({ spec, kernel: { kernelPath, initramfsPath }, sharedMemory, consolePath, devices }, signal);
   }
 
   async restore(spec: RestoreSpec, signal?: AbortSignal): Promise<Vmm> {
@@ -168,7 +170,7 @@ class QemuDriver implements VmmDriver {
   }
 
   async #spawn(start: Start, cell: Cell | undefined, limits: Limits): Promise<VmmProcess> {
-    const { spec, sharedMemory, consolePath, restoring, kernel } = start;
+    const { spec, sharedMemory, consolePath, restoring, kernel, devices = [] } = start;
     const { directory } = spec;
     const log = { path: join(directory, LOG_FILE), flags: 'a' } as const;
     const stdio: Exclude<ChildStdio, 'pipe'>[] = ['ignore', log, log];
@@ -197,25 +199,29 @@ class QemuDriver implements VmmDriver {
       ...(kernel === undefined || kernelFiles === undefined
         ? restoreArguments(machine)
         : bootArguments(machine, kernelFiles)),
+      ...passedDeviceArguments(devices),
     ];
     if (cell === undefined || this.#jails === undefined)
       return VmmProcess.spawn({ program: QEMU_PROGRAM, args, directory, stdio });
     await chmod(directory, 0o711);
     const memoryPath = join(directory, MEMORY_FILE);
     const { writableDiskPath, imagePath } = spec;
-    cell.own([join(directory, RUN_DIRECTORY), writableDiskPath, ...(sharedMemory ? [memoryPath] : [])]);
+    const shown = devices.length === 0 ? undefined : await showDevices(directory, devices);
+    const ownMemory = sharedMemory ? [memoryPath] : [];
+    cell.own([join(directory, RUN_DIRECTORY), writableDiskPath, ...ownMemory, ...(shown?.nodes ?? [])]);
     const files = { directory, imagePath, writableDiskPath, memoryPath, sharedMemory, kernel };
     const jail = qemuJail(this.#jails.root, cell, limits, {
       ...files,
       networkNamespacePath: network?.namespacePath,
+      devices: shown,
     });
     return VmmProcess.spawn({ program: QEMU_PROGRAM, args, directory, stdio, jail, jailDirectory: jailed.directory });
   }
 
-  async #limits({ spec }: Start): Promise<Limits> {
+  async #limits({ spec, devices = [] }: Start): Promise<Limits> {
     const disk = await stat(spec.writableDiskPath);
     const largestFileBytes = Math.max(disk.size, spec.shape.memoryMiB * 1_048_576, LEAST_FILE_BYTES);
-    return limitsOf(spec.shape, { accelerator: this.accelerator, largestFileBytes });
+    return limitsOf(spec.shape, { accelerator: this.accelerator, largestFileBytes, deviceCount: devices.length });
   }
 
   #vmm(

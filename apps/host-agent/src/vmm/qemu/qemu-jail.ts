@@ -6,6 +6,7 @@ import type { Limits } from '../../confinement/limits.ts';
 import { plainDevices, prepareVmmRoot, removeOtherVmmRoots } from '../../confinement/vmm-root.ts';
 import type { Jail } from '../jail.ts';
 import { type Accelerator, FIRMWARE_PATH, QEMU_PROGRAM, RUN_DIRECTORY } from './command-line.ts';
+import type { ShownDevices } from './passed-devices.ts';
 
 /** Where the files of a VM are in its jail. */
 export const jailed = {
@@ -15,6 +16,8 @@ export const jailed = {
   memory: '/memory',
   kernel: '/kernel',
   initramfs: '/initramfs',
+  sysfs: '/sys',
+  vfio: '/dev/vfio',
 } as const;
 
 /** Debian builds it apart; elsewhere it may be a part of QEMU. */
@@ -30,7 +33,7 @@ export async function prepareQemuRoot(dataDirectory: string, accelerator: Accele
     files: [FIRMWARE_PATH, ...FIRMWARE_FILES.filter(existsSync)],
     devices: [...plainDevices, ...(accelerator === 'kvm' ? [KVM] : [])],
     places: {
-      directories: [jailed.directory],
+      directories: [jailed.directory, jailed.sysfs, jailed.vfio],
       files: [jailed.image, jailed.disk, jailed.memory, jailed.kernel, jailed.initramfs],
     },
   });
@@ -48,10 +51,11 @@ export interface JailFiles {
   /** Read at boot alone. */
   kernel?: { kernelPath: string; initramfsPath: string } | undefined;
   networkNamespacePath?: string | undefined;
+  devices?: ShownDevices | undefined;
 }
 
 export function qemuJail(root: string, cell: Cell, limits: Limits, files: JailFiles): Jail {
-  const { directory, kernel, networkNamespacePath, sharedMemory } = files;
+  const { directory, kernel, networkNamespacePath, sharedMemory, devices } = files;
   const bind = (source: string, target: string, writable = false) => ({ source, target, writable });
   return {
     root,
@@ -64,12 +68,20 @@ export function qemuJail(root: string, cell: Cell, limits: Limits, files: JailFi
       ...(kernel === undefined
         ? []
         : [bind(kernel.kernelPath, jailed.kernel), bind(kernel.initramfsPath, jailed.initramfs)]),
+      ...(devices === undefined
+        ? []
+        : [bind(devices.sysfs, jailed.sysfs), { ...bind(devices.nodeDirectory, jailed.vfio), devices: true }]),
     ],
     uid: cell.uid,
     gid: cell.uid,
     ...(networkNamespacePath === undefined ? {} : { networkNamespacePath }),
     cgroupProcs: cell.cgroup.procsPaths,
-    limits: { openFiles: limits.openFiles, fileSizeBytes: limits.fileSizeBytes },
+    limits: {
+      openFiles: limits.openFiles,
+      fileSizeBytes: limits.fileSizeBytes,
+      // A device may reach all of its VM's memory at any time.
+      ...(devices === undefined ? {} : { lockedBytes: limits.memoryBytes }),
+    },
     seccomp: 'qemu',
     readOnlyOpens: sharedMemory ? [] : [jailed.memory],
   };
