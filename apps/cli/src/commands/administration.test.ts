@@ -9,6 +9,12 @@ const AT = '2026-01-01T00:00:00Z';
 const capacity = { cpus: 8, ram_mb: 4096, storage_gb: 100, vm_count: 20 };
 const allocated = { cpus: 2, ram_mb: 512, storage_gb: 4, vm_count: 1 };
 const times = { created_at: AT, updated_at: AT };
+const gpus = {
+  ...{ gpus: 2, gpu_kind: 'NVIDIA A100', mig_profiles: { '7g.80gb': 9 } },
+  gpu_devices: [{ pci_bus_id: '0000:65:00.0', uuid: 'GPU-0', model: 'NVIDIA A100' }, { uuid: 'GPU-1' }],
+  mig_instances: ['m1', 'm2'].map((uuid) => ({ uuid, profile: '1g.10gb' })),
+};
+const held = { gpus: 1, mig_profiles: { '1g.10gb': 1 }, mig_instance_uuids: ['m1'] };
 const host = { id: 'h1', url: 'http://10.0.0.7:8090', state: 'active', capacity, allocated, last_seen: AT, ...times };
 const environment = { id: 'fuse-a', state: 'running', task_id: 'a', url: '', spec: {}, ...times };
 const USED = {
@@ -102,6 +108,13 @@ const text: Case[] = [
   ['hosts uncordon h1', 'POST /v1/hosts/h1?action=uncordon', undefined, 204, '', 'h1 active\n'],
   ['hosts drain h1', 'POST /v1/hosts/h1?action=drain', undefined, 204, '', 'h1 draining\n'],
   ['hosts probe h1', 'POST /v1/hosts/h1?action=probe', undefined, { body: host }, /^vms +1\/20$/m],
+  [
+    'hosts get g1',
+    'GET /v1/hosts/g1',
+    undefined,
+    { body: { ...host, id: 'g1', capacity: { ...capacity, ...gpus }, allocated: { ...allocated, ...held } } },
+    /^gpus +1\/2 NVIDIA A100\nmig +1g.10gb 1\/2\ndevices +0000:65:00.0 NVIDIA A100; GPU-1$/m,
+  ],
   ['hosts lost h1 --yes --force', 'POST /v1/hosts/h1?action=lost&force=true', undefined, 204, '', 'h1 lost\n'],
   ['host rm h1 -y', 'DELETE /v1/hosts/h1', undefined, 204, '', 'h1 removed\n'],
   [

@@ -1,5 +1,5 @@
 import type { Host } from '@fuse/sdk';
-import { formatAge, properties } from './format.ts';
+import { formatAge, printable, properties } from './format.ts';
 
 export const hostHeadings = ['ID', 'STATE', 'REGION', 'CPUS', 'RAM MB', 'STORAGE GB', 'VMS', 'SEEN', 'URL'] as const;
 
@@ -35,15 +35,33 @@ export function hostText(host: Host): string {
     'free disk gb': host.free_storage_gb?.toString(),
     vms: used(host, 'vm_count'),
     network: host.no_network === undefined ? undefined : `none: ${host.no_network}`,
-    gpus: capacity.gpus === undefined || capacity.gpus === 0 ? undefined : gpusText(capacity),
+    gpus: gpusText(host),
+    mig: profilesText(host),
+    devices: devicesText(capacity),
     seen: host.last_seen,
     created: host.created_at,
     updated: host.updated_at,
   });
 }
 
-const gpusText = ({ gpus, gpu_kind }: Host['capacity']): string =>
-  [gpus, gpu_kind].filter((part) => part !== undefined && part !== '').join(' ');
+function gpusText({ allocated, capacity: { gpus = 0, gpu_kind = '' } }: Host): string | undefined {
+  return gpus === 0 ? undefined : `${allocated.gpus ?? 0}/${gpus} ${printable(gpu_kind)}`.trim();
+}
+
+/** Instances of each profile, told by the host or declared. */
+function profilesText({ allocated, capacity: { mig_profiles = {}, mig_instances = [] } }: Host): string | undefined {
+  const counts = new Map(mig_instances.length === 0 ? Object.entries(mig_profiles) : []);
+  for (const { profile = '' } of mig_instances) counts.set(profile, (counts.get(profile) ?? 0) + 1);
+  const parts = [...counts].map(
+    ([profile, count]) => `${printable(profile)} ${allocated.mig_profiles?.[profile] ?? 0}/${count}`,
+  );
+  return parts.join(', ') || undefined;
+}
+
+const devicesText = ({ gpu_devices = [] }: Host['capacity']): string | undefined =>
+  gpu_devices
+    .map(({ uuid, pci_bus_id, model }) => printable([pci_bus_id ?? uuid, model].filter((part) => part).join(' ')))
+    .join('; ') || undefined;
 
 export const labelsText = (labels: Readonly<Record<string, string>>): string | undefined =>
   Object.entries(labels)

@@ -24,6 +24,7 @@ export function addHostMetricsCommand(group: Command, cli: Cli): void {
         String(allocated[name]),
         String(capacity[name]),
       ]);
+      if (capacity.gpus) rows.push(['gpus', String(allocated.gpus ?? 0), String(capacity.gpus)]);
       await cli.io.out(table([`${id} (${state})`, 'RESERVED', 'CAPACITY'], rows));
     });
   addGlobalOptions(command);

@@ -32,6 +32,8 @@ import { jailed, prepareQemuRoot, qemuJail } from './qemu-jail.ts';
 import { QemuVmm } from './qemu-vmm.ts';
 
 const START_DEADLINE_MS = 30_000;
+/** For a device all of its VM's memory is filled and kept in place first. */
+const PINNING_MS_PER_GIB = 1_000;
 const EXIT_NOTICE_MS = 500;
 /** Beside disk and memory, QEMU writes device state. */
 const LEAST_FILE_BYTES = 67_108_864;
@@ -157,7 +159,7 @@ class QemuDriver implements VmmDriver {
       }
       const vmm = this.#vmm({ directory, process, consolePath: start.consolePath }, cell);
       try {
-        await runningOrEnded(vmm, start.restoring, signal);
+        await runningOrEnded(vmm, start, signal);
         process.up();
         return vmm;
       } catch (error) {
@@ -246,9 +248,11 @@ class QemuDriver implements VmmDriver {
 
 async function runningOrEnded(
   vmm: QemuVmm,
-  restoring: { layerPaths: readonly string[] } | undefined,
+  { spec, restoring, devices = [] }: Start,
   signal?: AbortSignal,
 ): Promise<void> {
+  const pinningMs = devices.length === 0 ? 0 : (spec.shape.memoryMiB / 1_024) * PINNING_MS_PER_GIB;
+  const deadlineMs = START_DEADLINE_MS + pinningMs;
   const stop = new AbortController();
   const onOuter = () => stop.abort(signal?.reason);
   signal?.addEventListener('abort', onOuter, { once: true });
@@ -262,7 +266,7 @@ async function runningOrEnded(
   });
   ended.catch(() => {});
   try {
-    await Promise.race([vmm.running(START_DEADLINE_MS, restoring, stop.signal), ended]);
+    await Promise.race([vmm.running(deadlineMs, restoring, stop.signal), ended]);
   } catch (error) {
     // A QEMU that is about to end closes its sockets first, and its log knows why.
     await Promise.race([ended, sleep(EXIT_NOTICE_MS)]);
