@@ -89,7 +89,10 @@ func run(ctx context.Context, logger *slog.Logger, o options) error {
 	if err != nil {
 		return err
 	}
-	gateway := egress.New(logger, o.memoryBytes, int(openFiles/descriptorsEach))
+	gateway, err := egress.New(logger, o.memoryBytes, int(openFiles/descriptorsEach))
+	if err != nil {
+		return err
+	}
 	defer gateway.Close()
 	server := control.New(gateway, logger, version)
 	if uid != 0 {
@@ -101,6 +104,9 @@ func run(ctx context.Context, logger *slog.Logger, o options) error {
 		return err
 	}
 	logger.Info("fuse-gateway is there", "version", version, "pid", os.Getpid(), "open_files", openFiles, "uid", os.Getuid())
+	if err := privileges.Filter(); err != nil { // after the first line of the log, which looks for the time zone's file
+		return err
+	}
 	ends := make(chan error, 2)
 	go func() { ends <- server.ServeListeners(listenersSocket) }()
 	go func() { ends <- server.ServeControl(ctx, controlSocket) }()

@@ -68,6 +68,7 @@ func TestOneGuestCannotFillTheMemory(t *testing.T) {
 		"first bytes that never end":  {80, "GET /" + strings.Repeat("a", 16<<10-16), true},
 		"requests nobody answers":     {80, strings.Replace(manyLines(), "GET /", "GET /never", 1) + "\r\n", true},
 		"ClientHellos that never end": {443, "\x16\x03\x01\x3f\xf0\x01\x00\x3f\xec" + strings.Repeat("\n", 16<<10-64), true},
+		"look-ups that never end":     {53, "\x03\xff" + strings.Repeat("a", 1_022), false},
 		"answers that nobody reads":   {80, "GET /endless HTTP/1.1\r\nHost: good.test\r\n\r\n", false},
 		"bytes that nobody reads":     {9001, "", false},
 	} {

@@ -203,7 +203,7 @@ func unprivileged(t *testing.T, r *rig) {
 			continue // it has ended
 		}
 		for _, line := range []string{
-			"Uid:\t64999\t64999\t64999\t64999", "Gid:\t64999\t64999\t64999\t64999", "Groups:\t \n", "NoNewPrivs:\t1",
+			"Uid:\t64999\t64999\t64999\t64999", "Gid:\t64999\t64999\t64999\t64999", "Groups:\t \n", "NoNewPrivs:\t1", "Seccomp:\t2",
 			"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000",
 		} {
 			if !strings.Contains(string(status), line) {

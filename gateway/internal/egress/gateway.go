@@ -44,13 +44,17 @@ type Gateway struct {
 }
 
 // New makes a gateway whose VMs together have it hold about as many bytes, and no more connections.
-func New(logger *slog.Logger, memoryBytes int64, connections int) *Gateway {
+func New(logger *slog.Logger, memoryBytes int64, connections int) (*Gateway, error) {
+	interfaces, err := newInterfaces()
+	if err != nil {
+		return nil, err
+	}
 	g := &Gateway{
-		logger: logger, resolver: resolve.New(), interfaces: &interfaces{}, pools: newPools(memoryBytes, connections),
+		logger: logger, resolver: resolve.New(), interfaces: interfaces, pools: newPools(memoryBytes, connections),
 		slots: map[string]*slot{}, vms: map[string]*VM{},
 	}
 	g.config.Store(&unconfigured)
-	return g
+	return g, nil
 }
 
 // Configure counts for what comes next.
@@ -189,6 +193,7 @@ func (g *Gateway) Close() {
 	for _, vm := range vms {
 		vm.end()
 	}
+	g.interfaces.close()
 }
 
 // forbidden judges by what the operator configured and by the addresses of our own interfaces at this moment.

@@ -40,7 +40,7 @@ func pair(t testing.TB) (*net.TCPConn, *net.TCPConn) {
 // opened is a connection to a name that has been looked up, whose way to the server is there already.
 func opened(name string, guest *net.TCPConn) *connection {
 	set := policy.Set{{Egress: policy.Allowlist, Allow: []policy.Rule{{Host: name, Ports: []policy.PortRange{{From: 80, To: 80}}}}}}
-	gateway := New(slog.New(slog.DiscardHandler), 64<<20, 10)
+	gateway := &Gateway{logger: slog.New(slog.DiscardHandler), pools: newPools(64<<20, 10)}
 	vm := newVM("vm", "slot", set, gateway.pools)
 	c := &connection{gateway: gateway, vm: vm, guest: guest, began: time.Now(), target: target{name: name, port: 80}}
 	c.ctx, c.cancel = context.WithCancel(vm.ctx)

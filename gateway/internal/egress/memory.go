@@ -7,12 +7,15 @@ import (
 
 // What VMs have the gateway hold is bounded for each of them and for all together, in parts of the memory that the gateway may take.
 const (
-	headPart, bufferPart, namePart, connectionPart, proxyPart = 8, 8, 8, 4, 4
-	// A connection without what is counted beside it: stacks, sockets' structures, small buffers; and what it takes more where its requests are parsed.
+	headPart, bufferPart, namePart, connectionPart, proxyPart, entryPart = 8, 8, 8, 4, 4, 16
+	// A connection without what is counted beside it: stacks, sockets' structures, small buffers, look-ups over TCP; and what it takes more where its requests are parsed.
 	connectionBytes = 16 << 10
 	proxyBytes      = 48 << 10
 	// Of a name: twice 253 bytes and what two maps take.
 	nameBytes = 1 << 10
+
+	// Of the journal: a name of 253 bytes, a detail of 256, and numbers.
+	entryBytes = 1 << 10
 
 	// Heads of requests and answers, and first bytes, at what they take once parsed.
 	certainHeadBytes = 256 << 10
@@ -21,14 +24,14 @@ const (
 	certainNames     = 512
 	maxProxies       = 4_096
 	// Who has more has them as long as all VMs together leave room.
-	certainConnections, certainProxies = 64, 64
+	certainConnections, certainProxies, certainEntries = 64, 64, 64
 
 	// Head bytes are held twice, as they came and parsed; a line is a string, a list and its place in a map, in what came and in what is sent on.
 	bytesPerHeadByte = 2
 	bytesPerLine     = 128
 )
 
-type pools struct{ heads, buffers, names, connections, proxies *pool }
+type pools struct{ heads, buffers, names, connections, proxies, entries *pool }
 
 func newPools(memoryBytes int64, connections int) pools {
 	return pools{
@@ -37,6 +40,7 @@ func newPools(memoryBytes int64, connections int) pools {
 		names:       newPool(memoryBytes / namePart / nameBytes),
 		connections: newPool(min(memoryBytes/connectionPart/connectionBytes, int64(connections))),
 		proxies:     newPool(memoryBytes / proxyPart / proxyBytes),
+		entries:     newPool(memoryBytes / entryPart / entryBytes),
 	}
 }
 

@@ -41,8 +41,8 @@ type VM struct {
 	connecting share
 	// Those whose requests are parsed.
 	proxied share
-	// Heads and first bytes, by what they take; buffers in bytes; names.
-	heads, buffers, named share
+	// Heads and first bytes, by what they take; buffers in bytes; names; what the journal keeps.
+	heads, buffers, named, noted share
 
 	mutex       sync.Mutex
 	connections map[*connection]struct{}
@@ -50,16 +50,18 @@ type VM struct {
 
 func newVM(id, slotName string, policies policy.Set, pools pools) *VM {
 	vm := &VM{
-		id: id, slotName: slotName, journal: journal.New(),
+		id: id, slotName: slotName,
 		accepts: rate.NewLimiter(connectsPerSecond, connectsPerSecond), lookups: rate.NewLimiter(lookupsPerSecond, lookupsPerSecond),
 		bytes: rate.NewLimiter(rate.Inf, minBurstBytes), resolving: make(chan struct{}, maxResolving),
 		connecting: share{pool: pools.connections, certain: certainConnections},
 		proxied:    share{pool: pools.proxies, certain: certainProxies},
 		heads:      share{pool: pools.heads, certain: certainHeadBytes}, buffers: share{pool: pools.buffers},
 		named:       share{pool: pools.names, certain: certainNames},
+		noted:       share{pool: pools.entries, certain: certainEntries},
 		connections: map[*connection]struct{}{},
 	}
 	vm.names = synthetic.New(func() bool { return vm.named.take(1, synthetic.MaxNames) })
+	vm.journal = journal.New(func() bool { return vm.noted.take(1, journal.MaxEntries) })
 	vm.ctx, vm.cancel = context.WithCancel(context.Background())
 	vm.policies.Store(&policies)
 	return vm
@@ -138,6 +140,7 @@ func (vm *VM) end() {
 	vm.cancel()
 	vm.cutAll("the VM is gone")
 	vm.named.end()
+	vm.noted.end()
 }
 
 func (vm *VM) tooMany(guest *net.TCPConn) {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxEntries = 1_000
+	MaxEntries = 1_000
 	maxLatest  = 16
 	maxDetail  = 256
 )
@@ -82,8 +82,9 @@ type Journal struct {
 	sent     atomic.Uint64
 	received atomic.Uint64
 
+	take    func() bool
 	mutex   sync.Mutex
-	entries []*Entry // a ring: the oldest is at next once it is full
+	entries []*Entry // a ring: the oldest is at next
 	next    int
 	latest  []*Entry
 	allowed uint64
@@ -92,7 +93,8 @@ type Journal struct {
 	open    int
 }
 
-func New() *Journal { return &Journal{} }
+// New keeps one entry more, up to its bound, each time that `take` says so; without, the oldest makes room.
+func New(take func() bool) *Journal { return &Journal{take: take} }
 
 // Refuse notes a refusal; one that equals the last counts with it.
 func (j *Journal) Refuse(subject Subject, reason policy.Reason, detail string) {
@@ -134,12 +136,16 @@ func (j *Journal) Allow(subject Subject, began time.Time) *Entry {
 }
 
 func (j *Journal) keep(entry *Entry) {
-	if len(j.entries) < maxEntries {
+	inOrder := j.next == 0
+	if inOrder && len(j.entries) < MaxEntries && j.take() {
 		j.entries = append(j.entries, entry)
 		return
 	}
+	if len(j.entries) == 0 {
+		return
+	}
 	j.entries[j.next] = entry
-	j.next = (j.next + 1) % maxEntries
+	j.next = (j.next + 1) % len(j.entries)
 }
 
 // Sent counts bytes from the guest to the other side.

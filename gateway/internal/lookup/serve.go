@@ -5,16 +5,18 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	idleTimeout = 15 * time.Second
-	maxOverTCP  = 4096 // queries on one connection
-	// No query for one name comes near this.
+	idleTimeout   = 15 * time.Second
+	maxOverTCP    = 4096 // queries on one connection
 	maxQueryBytes = 4096
+	// No query for one name comes near this. Each connection may hold so much.
+	maxQueryOverTCP = 1024
 )
 
 // Source finds who answers at this moment; nil: nobody does, and the datagram is dropped.
@@ -64,17 +66,19 @@ func sendFrom(ancillary []byte) []byte {
 // ServeTCP answers the queries of one connection, one after the other.
 func ServeTCP(connection net.Conn, source Source) {
 	defer connection.Close()
+	var length [2]byte
+	var query, framed []byte
 	for range maxOverTCP {
 		_ = connection.SetDeadline(time.Now().Add(idleTimeout))
-		var length [2]byte
 		if _, err := io.ReadFull(connection, length[:]); err != nil {
 			return
 		}
-		size := binary.BigEndian.Uint16(length[:])
-		if size > maxQueryBytes {
+		size := int(binary.BigEndian.Uint16(length[:]))
+		if size > maxQueryOverTCP {
 			return
 		}
-		message := make([]byte, size)
+		query = slices.Grow(query[:0], size)
+		message := query[:size]
 		if _, err := io.ReadFull(connection, message); err != nil {
 			return
 		}
@@ -86,8 +90,8 @@ func ServeTCP(connection net.Conn, source Source) {
 		if reply == nil {
 			return
 		}
-		framed := binary.BigEndian.AppendUint16(make([]byte, 0, len(reply)+2), uint16(len(reply)))
-		if _, err := connection.Write(append(framed, reply...)); err != nil {
+		framed = append(binary.BigEndian.AppendUint16(framed[:0], uint16(len(reply))), reply...)
+		if _, err := connection.Write(framed); err != nil {
 			return
 		}
 	}
