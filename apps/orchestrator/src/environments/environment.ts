@@ -68,6 +68,11 @@ const WITHOUT_MIG = ['v100', 't4', 'p100', 'p40', 'k80', 'rtx', 'gtx', 'titan', 
 
 /** What a schema alone cannot say. First failure wins, in the API's order. */
 export function checkSpec(spec: EnvironmentSpec): void {
+  checkGpus(spec);
+  effectiveSpec(spec);
+}
+
+export function checkGpus(spec: Pick<EnvironmentSpec, 'gpus' | 'gpu_kind' | 'gpu_profile'>): void {
   if (given(spec.gpu_profile, '')) {
     if (!MIG_PROFILE.test(spec.gpu_profile)) throw invalidField('spec.gpu_profile', 'must look like "1g.10gb"');
     if (!given(spec.gpus, 0)) throw invalidField('spec.gpu_profile', 'needs spec.gpus');
@@ -75,7 +80,6 @@ export function checkSpec(spec: EnvironmentSpec): void {
     if (WITHOUT_MIG.some((card) => kind.includes(card)))
       throw invalidField('spec.gpu_profile', `a "${spec.gpu_kind}" has no MIG profiles`);
   }
-  effectiveSpec(spec);
 }
 
 /** Zero and empty fields are left out; the shape and image are those that it really has. In the schema's order, whatever order the row keeps. */

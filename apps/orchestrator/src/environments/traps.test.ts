@@ -375,6 +375,8 @@ describe('traps', () => {
       { spec: pin },
     ];
     for (const body of after) expect(await refused(body), JSON.stringify(body)).toBe('404 spec.host_id');
+    for (const later of [{ labels: { '-': 'x' } }, { idle_timeout_seconds: 30 }, { ...pin, max_runtime_seconds: -1 }])
+      expect(await refused({ spec: { gpu_profile: '1g.10gb', ...later } })).toBe('400 spec.gpu_profile');
     expect(await refused({ spec: { idle_timeout_seconds: 30, labels: { '-': 'x' } } })).toBe('400 spec.labels.-');
   });
 });
