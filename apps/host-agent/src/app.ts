@@ -17,6 +17,8 @@ import { type Assets, loadAssets } from './images/assets.ts';
 import { withOwnKernel } from './images/own-kernel.ts';
 import { Joining } from './joining/joining.ts';
 import { ownToken } from './joining/own-token.ts';
+import { announceDataDirectory } from './leftovers/data-directories.ts';
+import { sweepLeftovers } from './leftovers/sweep-leftovers.ts';
 import { HostNetwork } from './network/host-network.ts';
 import { SnapshotTransfer } from './snapshots/chunks/snapshot-transfer.ts';
 import { Snapshots } from './snapshots/snapshots.ts';
@@ -59,6 +61,10 @@ export async function createHostAgent(
     disposables.add('data lock', await lockDataDirectory(config.dataDirectory));
     const assets = await withOwnKernel(await loadAssets(config.assetsManifestPath), config.vmm.kernelPath);
     disposables.add('spawner', openSpawner(log, assets.programs.jailer.path));
+    if (process.geteuid?.() === 0) {
+      disposables.add('announcement of the data directory', await announceDataDirectory(config.dataDirectory));
+      await sweepLeftovers({ confinement: config.confinement.mode, log });
+    }
     const store = shared ?? disposables.add('object store', await openObjectStore(config.objectStore));
     await store.check();
     const driver = await openDriver({

@@ -20,6 +20,9 @@ export interface GatewayMemory {
   log: Logger;
 }
 
+/** `fuse-gateway-<8 hex digits>`, by the prefix of the slots' names. */
+export const gatewayGroupName = (prefix: string): string => prefix.replace('fuse-', 'fuse-gateway-').replace(/-$/, '');
+
 /** Its directory, empty; undefined where there is none. What an earlier gateway left in it is ended. */
 export async function makeGatewayGroup(memory: GatewayMemory): Promise<string | undefined> {
   const { softMiB, confinement, log } = memory;

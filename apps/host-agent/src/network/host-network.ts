@@ -10,6 +10,7 @@ import type { ConfinementMode } from '../confinement/confinement.ts';
 import type { NetworkCard } from '../vmm/driver.ts';
 import { gatewayConfig, type NetworkConfig } from './config.ts';
 import { Gateway } from './gateway.ts';
+import { gatewayGroupName } from './gateway-group.ts';
 import { missingForNetwork } from './missing.ts';
 import { cardOf, droppedPackets, type Slot, slotPrefix } from './slot.ts';
 import { SlotPool } from './slot-pool.ts';
@@ -68,7 +69,7 @@ export class HostNetwork implements AsyncDisposable {
       uid: gatewayUid,
       memory: {
         softMiB: config.gatewayMemoryMiB,
-        groupName: prefix.replace('fuse-', 'fuse-gateway-').replace(/-$/, ''),
+        groupName: gatewayGroupName(prefix),
         ...{ confinement, log },
       },
       config: () => gatewayConfig(config),

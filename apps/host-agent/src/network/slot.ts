@@ -31,11 +31,13 @@ export const cardOf = ({ name, mac }: Slot): NetworkCard => ({
   mac,
 });
 
+/** Of a data directory's path, without symbolic links: 8 hex digits. */
+export const pathDigest = (path: string): string => createHash('sha256').update(path).digest('hex').slice(0, 8);
+
 /** `fuse-<8 hex digits>-` */
-export async function slotPrefix(dataDirectory: string): Promise<string> {
-  const digest = createHash('sha256').update(await realpath(dataDirectory));
-  return `fuse-${digest.digest('hex').slice(0, 8)}-`;
-}
+export const prefixOf = (path: string): string => `fuse-${pathDigest(path)}-`;
+
+export const slotPrefix = async (dataDirectory: string): Promise<string> => prefixOf(await realpath(dataDirectory));
 
 /** Of every slot of this prefix that is there. */
 export async function slotNames(prefix: string): Promise<string[]> {

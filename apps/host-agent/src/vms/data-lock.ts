@@ -7,7 +7,7 @@ import { AppError } from '@fuse/contract';
 export async function lockDataDirectory(directory: string): Promise<AsyncDisposable> {
   const path = join(directory, 'lock');
   const mine = `${path}.${process.pid}`;
-  const holder = describe(process.pid);
+  const holder = describeProcess(process.pid);
   if (holder === undefined) throw new AppError('internal', 'this process has no entry in /proc');
   await writeFile(mine, holder, { mode: 0o600 });
   try {
@@ -36,7 +36,7 @@ async function removeStale(path: string, directory: string): Promise<void> {
   const holder = await readFile(path, 'utf8').catch(() => undefined);
   if (holder === undefined) return;
   const pid = Number.parseInt(holder, 10);
-  if (describe(pid) === holder)
+  if (describeProcess(pid) === holder)
     throw new AppError('conflict', `the host agent with process id ${pid} uses ${directory} already`, {
       hint: 'stop it first, or choose another FUSE_HOME',
     });
@@ -49,7 +49,7 @@ async function removeStale(path: string, directory: string): Promise<void> {
 }
 
 /** Pid, boot and start time of a process: never the same for two. Undefined when it is gone. */
-function describe(pid: number): string | undefined {
+export function describeProcess(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     const [state, ...fields] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');

@@ -109,6 +109,7 @@ export class TestHost implements AsyncDisposable {
       FUSE_HOST_LISTEN: '127.0.0.1:0',
       FUSE_HOST_TOKEN: TOKEN,
       FUSE_HOST_STORAGE_RESERVE_MB: '64',
+      FUSE_TEMPLATES: 'none',
       FUSE_EGRESS_NETNS: this.#config.network.egressNamespace ?? '',
       FUSE_DNS_SERVERS: this.#config.network.resolvers?.join(',') ?? '',
     };
