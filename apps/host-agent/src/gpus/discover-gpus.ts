@@ -80,6 +80,6 @@ async function linkOf(path: string, name: string): Promise<string | undefined> {
 const gone =
   <T>(instead: () => T) =>
   (error: NodeJS.ErrnoException): T => {
-    if (error.code === 'ENOENT' || error.code === 'ENODEV') return instead();
+    if (['ENOENT', 'ENODEV', 'EIO'].includes(error.code ?? '')) return instead();
     throw error;
   };
