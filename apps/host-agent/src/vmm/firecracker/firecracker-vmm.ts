@@ -7,6 +7,7 @@ import { GUEST_VSOCK_PORT } from '@fuse/host-protocol';
 import { type Logger, sleep, withDeadline } from '@fuse/runtime';
 import type { Cell } from '../../confinement/confinement.ts';
 import { captureMemory } from '../capture-memory.ts';
+import { onDiskLoss } from '../disk-loss.ts';
 import type { CaptureFiles, SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
 import { removeHostileDirectory } from '../hostile-file.ts';
 import { linkFile } from '../link-file.ts';
@@ -63,13 +64,16 @@ export class FirecrackerVmm implements Vmm {
     });
     const bounded = [join(directory, LOG_FILE), ...(record.consolePath === undefined ? [] : [record.consolePath])];
     const counters = new Counters(join(directory, COUNTERS_FILE));
-    const looking = setInterval(() => {
+    const look = () => {
       for (const path of bounded) boundFile(path, LOG_BOUND_BYTES).catch(() => {});
       counters.collect();
       this.#endUnlessTidy().catch(() => {}); // it has just ended
-    }, LOOK_MS).unref();
+    };
+    const looking = setInterval(look, LOOK_MS).unref();
+    const noMoreLoss = onDiskLoss(directory, look);
     this.exited = process.exited.then(async (end) => {
       clearInterval(looking);
+      noMoreLoss();
       this.#hasExited = true;
       this.#channel?.destroy();
       counters.collect();

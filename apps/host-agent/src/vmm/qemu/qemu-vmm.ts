@@ -7,6 +7,7 @@ import { AppError } from '@fuse/contract';
 import { sleep, withDeadline } from '@fuse/runtime';
 import { applyLayers } from '../apply-layers.ts';
 import { captureMemory } from '../capture-memory.ts';
+import { onDiskLoss } from '../disk-loss.ts';
 import { isWithin } from '../disk-watch.ts';
 import type { CaptureFiles, SnapshotFiles, Vmm, VmmExit } from '../driver.ts';
 import { copyHostileFile } from '../hostile-file.ts';
@@ -61,12 +62,15 @@ export class QemuVmm implements Vmm {
     this.#uid = options.uid;
     const bounded = [join(options.directory, LOG_FILE)];
     if (options.consolePath !== undefined) bounded.push(options.consolePath);
-    const looking = setInterval(() => {
+    const look = () => {
       for (const path of bounded) boundFile(path, LOG_BOUND_BYTES).catch(() => {});
       this.#endUnlessTidy().catch(() => {}); // it has just ended
-    }, LOG_LOOK_MS).unref();
+    };
+    const looking = setInterval(look, LOG_LOOK_MS).unref();
+    const noMoreLoss = onDiskLoss(options.directory, look);
     this.exited = options.process.exited.then(async (end) => {
       clearInterval(looking);
+      noMoreLoss();
       this.#hasExited = true;
       this.#channel?.destroy();
       const outOfMemory = (await options.onEnd?.())?.outOfMemory === true;
