@@ -11,6 +11,7 @@ import { mkdirSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Readable } from 'node:stream';
+import { setImmediate as immediate } from 'node:timers/promises';
 import { AppError, type ExecOpened, type ExecStdin } from '@fuse/contract';
 import type { ExecSpec, GuestSignal, HostExec } from '@fuse/host-protocol';
 import type { ObjectStore } from '@fuse/object-store';
@@ -468,6 +469,7 @@ export class Exec {
     this.#unsaved.clear();
     const record = this.#record;
     this.#saving = this.#saving
+      .then(() => immediate()) // whoever waits for what has changed is told first
       .then(() => saveExecRecord(this.#directory, record))
       .catch((error: unknown) => {
         this.#host.log.error({ err: error, exec_id: record.id }, 'exec record not saved');

@@ -35,9 +35,11 @@ function readNow(path: string, bytes: number): Uint8Array {
 }
 
 /** Of a log that does not grow; it ends at a gap. */
-export async function* framesOfLog({ parts }: LogView): AsyncGenerator<Frame> {
+export async function* framesOfLog(log: LogView): AsyncGenerator<Frame> {
+  const inMemory = log.recent?.(0);
+  if (inMemory?.length === log.end) return yield* new FrameParser().push(inMemory);
   let end = 0;
-  for (const part of parts) {
+  for (const part of log.parts) {
     if (part.offset > end) return;
     yield* framesOfFile(part.path, part.bytes);
     end = partEnd(part);

@@ -9,7 +9,7 @@ import { encodeFrame, frameType } from '@fuse/contract';
 import type { GuestExecExit } from '@fuse/host-protocol';
 import { isDiskFull } from '../vms/disk-full.ts';
 import { appendTo } from './append-to.ts';
-import { summarizeFrameFile } from './frame-file.ts';
+import { type FrameFileSummary, summarizeFrameFile } from './frame-file.ts';
 import { FrameSieve } from './frame-sieve.ts';
 import type { LogPart } from './log-parts.ts';
 import { type Spool, SpoolError } from './spool.ts';
@@ -24,23 +24,35 @@ export interface FrameSpoolOptions {
   onAppended: () => void;
 }
 
+/** A log that is not longer is kept in memory too: most commands say little, and are asked for it at once. */
+const SMALL_LOG_BYTES = 4_096;
+
 export class FrameSpool implements Spool {
-  readonly #file: FileHandle;
+  readonly #file: Promise<FileHandle>;
   readonly #sieve: FrameSieve;
   readonly #options: FrameSpoolOptions;
+  /** All of it, while it is small. */
+  #small: Buffer | undefined;
   #logBytes: number;
   #truncationNoted: boolean;
   /** Read from the file when it was opened. */
   readonly exitInFile: GuestExecExit | undefined;
+
+  /** Of a log that cannot be there yet. The file is made while the guest starts the command; that it could not be is said by the first `take`. */
+  static begin(options: FrameSpoolOptions): FrameSpool {
+    const file = open(options.path, 'a', 0o600);
+    file.catch(() => {});
+    return new FrameSpool(file, { wholeBytes: 0 }, options);
+  }
 
   /** Opens or makes the file; a half frame at its end, of a write that was cut, is taken off. */
   static async open(options: FrameSpoolOptions): Promise<FrameSpool> {
     const file = await open(options.path, 'a', 0o600);
     try {
       const { size } = fstatSync(file.fd);
-      const { wholeBytes, exit } = await summarizeFrameFile(options.path, size);
-      if (wholeBytes < size) await file.truncate(wholeBytes);
-      return new FrameSpool(file, wholeBytes, exit, options);
+      const summary = await summarizeFrameFile(options.path, size);
+      if (summary.wholeBytes < size) await file.truncate(summary.wholeBytes);
+      return new FrameSpool(Promise.resolve(file), summary, options);
     } catch (error) {
       await file.close();
       throw error;
@@ -48,14 +60,14 @@ export class FrameSpool implements Spool {
   }
 
   private constructor(
-    file: FileHandle,
-    logBytes: number,
-    exitInFile: GuestExecExit | undefined,
+    file: Promise<FileHandle>,
+    { wholeBytes: logBytes, exit }: FrameFileSummary,
     options: FrameSpoolOptions,
   ) {
     this.#file = file;
     this.#logBytes = logBytes;
-    this.exitInFile = exitInFile;
+    this.#small = logBytes === 0 ? Buffer.alloc(0) : undefined;
+    this.exitInFile = exit;
     this.#options = options;
     this.#truncationNoted = options.truncated;
     this.#sieve = new FrameSieve({
@@ -84,7 +96,9 @@ export class FrameSpool implements Spool {
     return this.#logBytes > 0;
   }
 
-  recent(): undefined {}
+  recent(position: number): Uint8Array | undefined {
+    return this.#small !== undefined && position < this.#logBytes ? this.#small.subarray(position) : undefined;
+  }
 
   get truncated(): boolean {
     return this.#sieve.truncated;
@@ -124,17 +138,22 @@ export class FrameSpool implements Spool {
   }
 
   async close(): Promise<void> {
-    await this.#file.close();
+    await (await this.#file).close();
   }
 
   async #append(bytes: Uint8Array): Promise<void> {
+    let file: FileHandle | undefined;
     try {
-      await appendTo(this.#file, bytes);
+      file = await this.#file;
+      await appendTo(file, bytes);
       this.#logBytes += bytes.length;
+      this.#small =
+        this.#small === undefined || this.#logBytes > SMALL_LOG_BYTES ? undefined : Buffer.concat([this.#small, bytes]);
       this.#options.onAppended();
     } catch (error) {
-      if (!isDiskFull(error)) throw new SpoolError('the log could not be written', { cause: error });
-      await this.#file.truncate(this.#logBytes);
+      if (file === undefined || !isDiskFull(error))
+        throw new SpoolError('the log could not be written', { cause: error });
+      await file.truncate(this.#logBytes);
       this.#sieve.truncate();
     }
   }

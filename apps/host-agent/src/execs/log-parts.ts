@@ -15,6 +15,8 @@ export interface LogPart {
 export interface LogView {
   parts: readonly LogPart[];
   end: number;
+  /** What is in memory of it from there on; undefined when it must be read from its file. */
+  recent?(position: number): Uint8Array | undefined;
 }
 
 const HEAD_NAME = 'frames';

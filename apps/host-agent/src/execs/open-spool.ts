@@ -17,9 +17,12 @@ export interface SpoolParts {
 }
 
 /** As the exec's record asks for. */
-export function openSpool(directory: string, record: ExecRecord, parts: SpoolParts): Promise<Spool> {
+export async function openSpool(directory: string, record: ExecRecord, parts: SpoolParts): Promise<Spool> {
   const { keep, max_log_bytes: limitBytes, log_truncated: truncated, tty } = record;
-  if (keep === 'head') return FrameSpool.open({ ...parts, path: headPath(directory), limitBytes, truncated });
+  if (keep === 'head') {
+    const options = { ...parts, path: headPath(directory), limitBytes, truncated };
+    return parts.isNew ? FrameSpool.begin(options) : FrameSpool.open(options);
+  }
   const maxLagBytes = tty === undefined ? undefined : TERMINAL_LAG_BYTES;
   return EndsSpool.open({ ...parts, directory, limitBytes, maxLagBytes });
 }

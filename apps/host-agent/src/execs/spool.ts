@@ -16,7 +16,6 @@ export interface Spool extends LogView {
   take(chunk: Uint8Array, signal: AbortSignal): Promise<GuestExecExit | undefined>;
   /** The guest told the end outside the stream. */
   takeExit(exit: GuestExecExit): Promise<GuestExecExit>;
-  /** What is in memory of the log from there on; undefined when it must be read from its file. */
   recent(position: number): Uint8Array | undefined;
   close(): Promise<void>;
 }

@@ -6,6 +6,7 @@ import { answered, type JsonCall, openStream, readAnswer, responseHead } from '.
 import type { GuestChannel } from './channel.ts';
 import { abandon } from './stream-chunks.ts';
 import { drained, writeAhead } from './transfer.ts';
+import { wholeWords } from './whole-words.ts';
 
 /** No deadline of its own: the longest that a timer takes, nearly. */
 const WRITE_DEADLINE_MS = 24 * 24 * 3_600_000;
@@ -69,7 +70,7 @@ async function send(body: Readable | Uint8Array, stream: ClientHttp2Stream): Pro
     return;
   }
   try {
-    for await (const chunk of body) {
+    for await (const chunk of wholeWords(body)) {
       if (!stream.writable) return;
       if (!writeAhead(stream, chunk)) await drained(stream);
     }

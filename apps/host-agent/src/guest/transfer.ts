@@ -7,6 +7,7 @@ import { answered, type Call, type JsonCall, openStream, readAnswer, responseHea
 import type { GuestChannel } from './channel.ts';
 import { GuestTurn } from './guest-turn.ts';
 import { abandon, chunksOf } from './stream-chunks.ts';
+import { wholeWords } from './whole-words.ts';
 
 const HEAD_DEADLINE_MS = 30_000;
 /** Not a deadline for the transfer: GuestTurn guards that. */
@@ -66,7 +67,7 @@ async function send(
   }
   turn.end();
   try {
-    for await (const chunk of body) {
+    for await (const chunk of wholeWords(body)) {
       if (!stream.writable) return;
       seen(chunk);
       if (writeAhead(stream, chunk)) continue;
