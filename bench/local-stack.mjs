@@ -24,7 +24,9 @@ export async function localStack(variables = {}) {
   await symlink(join(userHome, 'host', 'templates'), join(home, 'host', 'templates'));
   const port = await freePort();
   const log = openSync(join(home, 'service.log'), 'a');
-  const env = { ...process.env, FUSE_LOG_LEVEL: 'warn', ...variables, FUSE_HOME: home, FUSE_PORT: String(port) };
+  // No template is made beside what is measured.
+  const quiet = { FUSE_LOG_LEVEL: 'warn', FUSE_TEMPLATES: 'none' };
+  const env = { ...process.env, ...quiet, ...variables, FUSE_HOME: home, FUSE_PORT: String(port) };
   // Such as --cpu-prof.
   const nodeArguments = (process.env.FUSE_BENCH_NODE_ARGUMENTS ?? '').split(' ').filter((each) => each !== '');
   const child = spawn(process.execPath, [...nodeArguments, program], { env, stdio: ['ignore', log, log] });

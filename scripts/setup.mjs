@@ -47,7 +47,7 @@ export async function setUp(signal, { packages = [], projects = PROGRAMS, addTas
     const initramfs = tasks.add('initramfs', [kernel, agent], ensureInitramfs);
     const programs = Promise.all([jailer, gateway]).then(([jailer, gateway]) => ({ jailer, gateway }));
     const manifest = tasks.add('manifest', [kernel, initramfs, programs, base], writeManifest);
-    tasks.add('first template', [manifest, built], ensureTemplate);
+    tasks.add('first templates', [manifest, built], ensureTemplate);
     addTasks?.(tasks, built);
     await tasks.finish();
     return (await built).made || (await manifest).made;

@@ -1,4 +1,4 @@
-/** The first template: the default image in the default shape, so that the first run starts from it. */
+/** The first templates: the default image in the default shape, without a network card and with one, so that the first run starts from one. */
 import { run } from './command.mjs';
 import { projectPath } from './paths.mjs';
 

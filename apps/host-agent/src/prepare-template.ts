@@ -1,11 +1,14 @@
-/** Part of set-up: the template of the default image in the default shape, so that the first run starts from it. */
+/** Part of set-up: the templates that a host agent makes ahead, so that the first run starts from one and nothing is made beside it. */
 import { mkdir, readdir } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { AppError, DEFAULT_IMAGE, DEFAULT_SHAPE } from '@fuse/contract';
-import { createLogger } from '@fuse/runtime';
-import { imageNamed, loadAssets } from './images/assets.ts';
+import { createLogger, type Logger } from '@fuse/runtime';
+import type { ConfinementOptions } from './confinement/confinement.ts';
+import { type Assets, imageNamed, loadAssets } from './images/assets.ts';
 import { withOwnKernel } from './images/own-kernel.ts';
+import { DEFAULT_NETWORK } from './network/config.ts';
+import { HostNetwork } from './network/host-network.ts';
 import { Templates } from './templates/templates.ts';
 import { openDriver } from './vmm/open-driver.ts';
 import { vmmConfigFromEnv } from './vmm/vmm-config.ts';
@@ -29,10 +32,33 @@ export async function prepareTemplate(env: NodeJS.ProcessEnv, signal: AbortSigna
   const driver = await openDriver({ vmm, confinement, dataDirectory, kernelPath: assets.kernel.path, log });
   const directory = join(dataDirectory, 'templates');
   const before = await readdir(directory).catch((): string[] => []);
-  await using templates = new Templates({ directory, driver, assets, log });
+  await using network = await openNetwork(dataDirectory, assets, confinement, log);
+  await using templates = new Templates({
+    ...{ directory, driver, assets, log },
+    withCard: (work, inner) => network.withIdleCard(work, inner),
+  });
   await templates.sweep();
-  const { key } = await templates.ensure(imageNamed(assets, DEFAULT_IMAGE), DEFAULT_SHAPE, signal);
-  return { made: !before.includes(key) };
+  const image = imageNamed(assets, DEFAULT_IMAGE);
+  const { key } = await templates.ensure(image, DEFAULT_SHAPE, signal);
+  const keys = [key];
+  if (network.missing === undefined)
+    keys.push((await templates.ensure(image, DEFAULT_SHAPE, signal, { networkCard: true })).key);
+  return { made: keys.some((each) => !before.includes(each)) };
+}
+
+/** For cards that lead nowhere: no gateway is started. */
+function openNetwork(
+  dataDirectory: string,
+  { programs }: Assets,
+  { mode, uidBase }: ConfinementOptions,
+  log: Logger,
+): Promise<HostNetwork> {
+  return HostNetwork.open({
+    ...{ dataDirectory, log, config: DEFAULT_NETWORK },
+    programs: programs.gateway && { gateway: programs.gateway.path, jailer: programs.jailer.path },
+    gatewayUid: uidBase - 1,
+    confinement: mode,
+  });
 }
 
 async function lockUnlessHeld(dataDirectory: string): Promise<AsyncDisposable | undefined> {

@@ -223,6 +223,7 @@ async function makeHost(
     FUSE_JOIN_CA: join(directory, 'ca.crt'),
     FUSE_JOIN_TOKEN: joinToken,
     FUSE_OBJECTS_DIR: join(directory, 'objects'),
+    FUSE_TEMPLATES: 'none',
   };
   return new FleetHost(id, { home, machine, env });
 }

@@ -55,7 +55,8 @@ export class LocalStack implements AsyncDisposable {
   }
 
   get environmentVariables(): Record<string, string> {
-    return { FUSE_HOME: this.home, FUSE_PORT: String(this.port), ...this.#env };
+    // Set-up has made those that most start from.
+    return { FUSE_HOME: this.home, FUSE_PORT: String(this.port), FUSE_TEMPLATES: 'none', ...this.#env };
   }
 
   get pid(): number {
