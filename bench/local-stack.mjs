@@ -63,7 +63,8 @@ export function report(title, series) {
   const width = Math.max(...Object.keys(series).map((name) => name.length));
   process.stdout.write(`${''.padEnd(width)}      p50      p95      p99      min\n`);
   for (const [name, values] of Object.entries(series)) {
-    const cells = [0.5, 0.95, 0.99, 0].map((q) => quantile(values, q).toFixed(1).padStart(9));
+    const digits = quantile(values, 0.5) < 10 ? 2 : 1;
+    const cells = [0.5, 0.95, 0.99, 0].map((q) => quantile(values, q).toFixed(digits).padStart(9));
     process.stdout.write(`${name.padEnd(width)}${cells.join('')} ms\n`);
   }
 }
