@@ -12,6 +12,7 @@ import { AppError } from '@fuse/contract';
 import type { Logger } from '@fuse/runtime';
 import { z } from 'zod';
 import { tryLock } from '../templates/process-lock.ts';
+import { worksInDeletedDirectory } from '../vmm/deleted-directory.ts';
 import { hostBootId } from '../vmm/process.ts';
 import { Cgroup, prepareParents, removeEmptyGroups } from './cgroup.ts';
 import { type Hierarchy, hostHierarchies, missingControllers, ownProcsPaths } from './hierarchies.ts';
@@ -157,14 +158,15 @@ export class Confinement {
     };
   }
 
-  /** Cells whose machine nobody can find any more: of another boot, without a directory, or with nothing in their group. */
+  /** Cells whose machine nobody can find any more: of another boot, with a directory that was deleted, or with nothing in their group. */
   async #sweep(): Promise<void> {
     const held = await tryLock('fuse cells');
     if (held === undefined) return; // somebody is at it
     try {
       for (const { uid, owner, bootId, takenAtMs } of this.#slots.taken()) {
         const cgroup = new Cgroup(this.#hierarchies, cgroupName(uid));
-        const isGone = bootId !== this.#bootId || !(await isThere(owner));
+        const isGone =
+          bootId !== this.#bootId || (!(await isThere(owner)) && cgroup.pids.every(worksInDeletedDirectory));
         const isEmpty = Date.now() - takenAtMs > START_MS && cgroup.pids.length === 0;
         if (!isGone && !isEmpty) continue;
         await cgroup.remove();

@@ -1,5 +1,5 @@
 /** VMs whose host agent was killed and whose data directory was deleted: the next host agent of the machine, whichever it is, removes what is left of them. */
-import { readdir, readlink, rm } from 'node:fs/promises';
+import { readdir, readlink, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { newId } from '@fuse/runtime';
 import { runningProcesses } from '@fuse/testing';
@@ -33,10 +33,11 @@ const uidsOf = async ({ host }: { host: TestHost }) => {
   return owners.filter((owner) => owner.includes(host.directory));
 };
 
+const programs = ['fuse-gateway', 'qemu-system-x86_64'];
+
 it('are ended with their network, their users and their gateway; those whose directory is there live on', async () => {
   const lost = await killed();
   await using kept = (await killed()).host;
-  const programs = ['fuse-gateway', 'qemu-system-x86_64'];
   expect(await processesOf(lost)).toEqual(programs);
   await rm(lost.host.directory, { recursive: true });
   expect(await slotNames(lost.prefix)).not.toEqual([]);
@@ -47,4 +48,19 @@ it('are ended with their network, their users and their gateway; those whose dir
   expect(await uidsOf(lost)).toEqual([]);
   expect(await processesOf({ host: kept })).toEqual(programs);
   expect(await uidsOf({ host: kept })).toHaveLength(1);
+});
+
+it('are left alone when their directory is only elsewhere, renamed or not mounted', async () => {
+  const { host, prefix } = await killed();
+  await using away = host;
+  const elsewhere = `${away.directory}-elsewhere`;
+  await rename(away.directory, elsewhere);
+  try {
+    await using _next = await TestHost.open();
+  } finally {
+    await rename(elsewhere, away.directory);
+  }
+  expect(await processesOf({ host: away })).toEqual(programs);
+  expect(await uidsOf({ host: away })).toHaveLength(1);
+  expect(await slotNames(prefix)).not.toEqual([]);
 });

@@ -7,9 +7,10 @@ import { readdir, readFile, readlink, rm } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { type Logger, sleep } from '@fuse/runtime';
 import type { ConfinementMode } from '../confinement/confinement.ts';
-import { gatewayGroupName, removeGatewayGroup } from '../network/gateway-group.ts';
+import { gatewayGroupName, gatewayGroupPids, removeGatewayGroup } from '../network/gateway-group.ts';
 import { pathDigest, prefixOf, removeSlot, slotNames } from '../network/slot.ts';
 import { tryLock } from '../templates/process-lock.ts';
+import { worksInDeletedDirectory } from '../vmm/deleted-directory.ts';
 import { type DataDirectory, goneDataDirectories } from './data-directories.ts';
 
 /** What a host agent starts in or for its data directory. */
@@ -43,15 +44,17 @@ export async function sweepLeftovers({ confinement, log, announcedIn }: Leftover
 }
 
 async function sweepOne({ path, file }: DataDirectory, confinement: ConfinementMode, log: Logger): Promise<void> {
-  const pids = await processesOf(path);
+  const prefix = prefixOf(path);
+  const group = { groupName: gatewayGroupName(prefix), confinement, softMiB: 0, log };
+  const pids = [...new Set([...(await processesOf(path)), ...gatewayGroupPids(group)])];
+  // A directory that was renamed, or is not mounted at the moment, may come back, and what runs in it is somebody's.
+  if (!pids.every(worksInDeletedDirectory)) return;
   for (const pid of pids) killIfThere(pid);
   for (let waitedMs = 0; (await processesOf(path)).length > 0; waitedMs += END_POLL_MS) {
     if (waitedMs >= END_DEADLINE_MS) throw new Error('its processes do not end');
     await sleep(END_POLL_MS);
   }
-  const prefix = prefixOf(path);
-  const groupName = gatewayGroupName(prefix);
-  await removeGatewayGroup({ groupName, confinement, softMiB: 0, log });
+  await removeGatewayGroup(group);
   const slots = await slotNames(prefix);
   for (const slot of slots) await removeSlot(slot);
   await rm(file, { force: true });

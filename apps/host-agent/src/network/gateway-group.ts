@@ -47,6 +47,12 @@ export async function removeGatewayGroup(memory: GatewayMemory): Promise<void> {
   if (hierarchy !== undefined) await groupOf(hierarchy, memory).remove();
 }
 
+/** Who is in it. */
+export function gatewayGroupPids(memory: GatewayMemory): number[] {
+  const hierarchy = hierarchyFor(memory);
+  return hierarchy === undefined ? [] : groupOf(hierarchy, memory).pids;
+}
+
 function hierarchyFor({ confinement }: GatewayMemory): Hierarchy | undefined {
   if (confinement === 'off' || process.geteuid?.() !== 0) return undefined;
   const found = hostHierarchies().find(({ controllers }) => controllers.includes('memory'));
