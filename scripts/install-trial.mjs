@@ -40,16 +40,18 @@ async function tryOut(work, signal) {
     made: true,
     disk: await makeProgramDisk(work, context),
   }));
-  const machine = tasks.add('boot', [image, program], async ({ signal }, image, { disk }) => ({
-    made: true,
-    machine: await Machine.boot({ image, programDisk: disk, work, signal }),
-  }));
+  /** @type {Machine | undefined} */
+  let machine;
+  tasks.add('boot', [image, program], async ({ signal }, image, { disk }) => {
+    machine = await Machine.boot({ image, programDisk: disk, work, signal });
+    return { made: true };
+  });
   try {
     await tasks.finish();
-    return await walk((await machine).machine, signal);
+    if (machine === undefined) throw new Error('it has not booted');
+    return await walk(machine, signal);
   } finally {
-    const booted = await machine.catch(() => undefined);
-    await booted?.machine[Symbol.asyncDispose]();
+    await /** @type {Machine | undefined} */ (machine)?.[Symbol.asyncDispose]();
   }
 }
 

@@ -18,6 +18,7 @@ const ANSWER_GRACE_MS = 60_000;
 
 export class Machine {
   #child;
+  /** @type {import('node:net').Socket | undefined} */
   #socket;
   #console;
   #nextId = 1;
@@ -49,7 +50,8 @@ export class Machine {
           '-nodefaults',
           '-no-reboot',
         ],
-        ...['-display', 'none', '-M', 'q35', '-accel', 'tcg,thread=multi,tb-size=1024', '-cpu', 'max'],
+        // Its emulation of SVM makes kernels panic: inside, VMs are emulated again.
+        ...['-display', 'none', '-M', 'q35', '-accel', 'tcg,thread=multi,tb-size=1024', '-cpu', 'max,-svm'],
         ...['-smp', String(CPUS), '-m', MEMORY, '-kernel', image.kernel, '-initrd', image.initrd],
         ...['-append', 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0', '-serial', `file:${consolePath}`],
         ...['-drive', disk(image.disk), '-drive', disk(programDisk)],
@@ -79,8 +81,6 @@ export class Machine {
     this.#console = consolePath;
     this.#exited = once(child, 'exit');
     this.#exited.catch(() => {});
-    /** @type {import('node:net').Socket | undefined} */
-    this.#socket = undefined;
   }
 
   get pid() {

@@ -30,6 +30,6 @@ systemctl restart fuse-orchestrator fuse-host-agent
 within 120 curl -sf http://127.0.0.1:8080/ready
 within 120 sh -c "node /opt/fuse/apps/cli/bin/fuse.js hosts get trial -o json | grep -q '\"https://10.0.2.15:8090\"'"
 ! curl -sk --max-time 20 https://10.0.2.15:8090/ || fail 'the host agent hears whoever has no certificate'
-within 120 sh -c "node /opt/fuse/apps/cli/bin/fuse.js environment create --task-id tls"
+fuse environment create --task-id tls
 [ "$(fuse environment exec fuse-tls -- echo over TLS)" = 'over TLS' ]
 fuse environment destroy fuse-tls --yes
