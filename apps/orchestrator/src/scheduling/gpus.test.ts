@@ -101,6 +101,42 @@ describe('instances', () => {
   });
 });
 
+describe('never two on one device', () => {
+  it('when its host tells it by another name than when it was given away', () => {
+    const nameless: GpuCapacity = { gpus: 2, gpu_devices: [{ pci_bus_id: '1' }, { pci_bus_id: '2' }] };
+    const first = chooseGpus({ gpus: 1 }, nameless, []);
+    expect(first?.devices).toEqual(['1']);
+    const named: GpuCapacity = {
+      gpus: 2,
+      gpu_devices: [
+        { uuid: 'a', pci_bus_id: '1' },
+        { uuid: 'b', pci_bus_id: '2' },
+      ],
+    };
+    expect(chooseGpus({ gpus: 1 }, named, first ? [first] : [])?.devices).toEqual(['b']);
+  });
+
+  it('that is told twice', () => {
+    const twice: GpuCapacity = { gpus: 2, gpu_devices: [a100('a'), a100('a')] };
+    expect(chooseGpus({ gpus: 2 }, twice, [])).toBeUndefined();
+    expect(chooseGpus({ gpus: 1 }, twice, [])?.devices).toEqual(['a']);
+    const instance = { uuid: 'm', profile: '1g.10gb' };
+    const wanted = { gpus: 2, gpu_profile: '1g.10gb' };
+    expect(chooseGpus(wanted, { mig_instances: [instance, instance] }, [])).toBeUndefined();
+  });
+
+  it('that is held whole and told in instances, by whichever name', () => {
+    const gpu_devices = [{ uuid: 'a', pci_bus_id: '1' }, { pci_bus_id: '2' }];
+    for (const parent_gpu_uuid of ['a', '1', '2']) {
+      const host = { gpus: 2, gpu_devices, mig_instances: [{ uuid: 'm', profile: '1g.10gb', parent_gpu_uuid }] };
+      const holds = (id: string) => [{ gpus: 1, devices: [id] }];
+      const wanted = { gpus: 1, gpu_profile: '1g.10gb' };
+      expect(chooseGpus(wanted, host, holds(parent_gpu_uuid === '2' ? '2' : 'a'))).toBeUndefined();
+      expect(chooseGpus({ gpus: 2 }, host, [])).toBeUndefined();
+    }
+  });
+});
+
 it('what is held is shown by number and profile, instances by uuid', () => {
   expect(allocatedGpus([])).toEqual({});
   expect(

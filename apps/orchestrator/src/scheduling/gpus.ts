@@ -2,7 +2,7 @@
  * Which of a host's GPUs an environment gets. Pure and deterministic: whatever order they come in, the same ones.
  *
  * Whole ones: where the host tells its devices, free ones whose model contains the kind that is asked for, in any case; elsewhere their number and exactly that
- * kind. A device that is given away in instances is never given away whole, and devices of one IOMMU group never to two environments.
+ * kind. A device that is given away in instances is never given away whole, nor the other way round, and devices of one IOMMU group never to two environments.
  * Instances (`gpu_profile`): where it tells them, free ones of that profile, their kind being their own, their device's model or the host's; elsewhere the
  * declared number of each profile.
  */
@@ -47,7 +47,10 @@ interface Free {
 }
 
 const idOf = ({ uuid, pci_bus_id }: GpuDevice): string | undefined => uuid || pci_bus_id || undefined;
-const told = (ids: readonly (string | undefined)[]): string[] => ids.flatMap((id) => id ?? []).sort();
+/** Under either it may be held: a host that tells no uuid may do so later, and the other way round. */
+const namesOf = ({ uuid, pci_bus_id }: GpuDevice): string[] => [uuid, pci_bus_id].flatMap((name) => name || []);
+/** What is told twice is one. */
+const told = (ids: readonly (string | undefined)[]): string[] => [...new Set(ids.flatMap((id) => id ?? []))].sort();
 const contains = (model: string | undefined, kind: string): boolean =>
   model?.toLowerCase().includes(kind.toLowerCase()) === true;
 
@@ -57,7 +60,7 @@ function freeDevices({ gpu_kind: kind }: WantedGpus, host: GpuCapacity, held: re
   const { gpu_devices: devices = [], mig_instances = [] } = host;
   if (devices.length === 0) return { count: kind === undefined || kind === host.gpu_kind ? left : 0, ids: [] };
   const taken = new Set(whole.flatMap((one) => one.devices));
-  const isTaken = (device: GpuDevice) => taken.has(idOf(device) ?? '');
+  const isTaken = (device: GpuDevice) => namesOf(device).some((name) => taken.has(name));
   const takenGroups = new Set(devices.filter(isTaken).flatMap(({ iommu_group }) => iommu_group || []));
   const parents = new Set(mig_instances.map(({ parent_gpu_uuid }) => parent_gpu_uuid));
   const free = devices.filter(
@@ -65,7 +68,7 @@ function freeDevices({ gpu_kind: kind }: WantedGpus, host: GpuCapacity, held: re
       !isTaken(device) &&
       !takenGroups.has(device.iommu_group ?? '') &&
       device.mig_mode?.toLowerCase() !== 'enabled' &&
-      (device.uuid === undefined || !parents.has(device.uuid)) &&
+      !namesOf(device).some((name) => parents.has(name)) &&
       (kind === undefined || contains(device.model, kind)),
   );
   const ids = told(free.map(idOf));
@@ -85,10 +88,14 @@ function freeInstances(
     return { count: isKind ? (Object.hasOwn(profiles, profile) ? (profiles[profile] ?? 0) : 0) - taken : 0, ids: [] };
   }
   const taken = new Set(held.flatMap(({ devices }) => devices));
+  const parentOf = ({ parent_gpu_uuid: name = '' }: MigInstance) => {
+    const parent = host.gpu_devices?.find((device) => namesOf(device).includes(name));
+    return parent === undefined ? [name] : namesOf(parent);
+  };
   const free = instances.filter(
     (instance) =>
       instance.profile?.toLowerCase() === profile &&
-      !taken.has(instance.uuid ?? '') &&
+      ![instance.uuid ?? '', ...parentOf(instance)].some((name) => taken.has(name)) &&
       (kind === undefined || contains(kindOf(instance, host), kind)),
   );
   const ids = told(free.map(({ uuid }) => uuid || undefined));
@@ -96,7 +103,7 @@ function freeInstances(
 }
 
 function kindOf({ kind, parent_gpu_uuid }: MigInstance, { gpu_devices = [], gpu_kind }: GpuCapacity) {
-  const parent = gpu_devices.find((device) => parent_gpu_uuid !== undefined && idOf(device) === parent_gpu_uuid);
+  const parent = gpu_devices.find((device) => namesOf(device).includes(parent_gpu_uuid ?? ''));
   return kind || parent?.model || gpu_kind;
 }
 
