@@ -170,7 +170,7 @@ export class EndsSpool implements Spool {
     try {
       const into = await this.#partFor(run.length);
       try {
-        await appendTo(this.#file, run);
+        await appendTo(this.#file.fd, run);
       } catch (error) {
         await this.#file.truncate(into.bytes);
         throw error;

@@ -66,6 +66,40 @@ describe('FrameSpool', () => {
     expect(await readFile(path)).toEqual(Buffer.concat([stdout('one'), exitFrame]));
   });
 
+  it('makes its file with the first bytes, and is closed behind a write that nobody waits for', async () => {
+    const options = {
+      path,
+      limitBytes: 1_000_000,
+      truncated: false,
+      onTruncated: async () => {},
+      onAppended: () => {},
+    };
+    const spool = FrameSpool.begin(options);
+    expect(await stat(path).catch((error: NodeJS.ErrnoException) => error.code)).toBe('ENOENT');
+    const frame = stdout('x'.repeat(60_000));
+    const taken = spool.take(frame);
+    await spool.close();
+    await taken;
+    expect(await readFile(path)).toEqual(Buffer.from(frame));
+    await expect(spool.take(frame)).rejects.toThrow('closed');
+    expect(await readFile(path)).toEqual(Buffer.from(frame));
+  });
+
+  it('has what is small in memory too', async () => {
+    const spool = await open();
+    await spool.take(stdout('one'));
+    await spool.take(stdout('two'));
+    expect(Buffer.from(spool.recent(stdout('one').length) ?? '')).toEqual(Buffer.from(stdout('two')));
+    expect(spool.recent(spool.end)).toBeUndefined();
+    await spool.take(stdout('x'.repeat(500)));
+    await spool.take(stdout('y'.repeat(300)));
+    expect(spool.recent(0)?.length).toBe(spool.end);
+    await spool.close();
+    const again = await open();
+    expect(again.recent(0)).toBeUndefined();
+    await again.close();
+  });
+
   it('says that it cuts before it writes the cut frame', async () => {
     const spool = await open(stdout('one').length + 10);
     await spool.take(stdout('one'));

@@ -3,8 +3,7 @@
  * survive the end of this process, not of the machine (whose end is the VM's as well).
  * A full disk ends the log as its bound does: the rest is counted and dropped, the command goes on.
  */
-import { fstatSync } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import { closeSync, fstatSync, ftruncateSync, openSync } from 'node:fs';
 import { encodeFrame, frameType } from '@fuse/contract';
 import type { GuestExecExit } from '@fuse/host-protocol';
 import { isDiskFull } from '../vms/disk-full.ts';
@@ -28,7 +27,11 @@ export interface FrameSpoolOptions {
 const SMALL_LOG_BYTES = 4_096;
 
 export class FrameSpool implements Spool {
-  readonly #file: Promise<FileHandle>;
+  /** Undefined until something is written. */
+  #fd: number | undefined;
+  /** Whoever gives up waiting for a write leaves it under way. */
+  #writing: Promise<void> = Promise.resolve();
+  #closed = false;
   readonly #sieve: FrameSieve;
   readonly #options: FrameSpoolOptions;
   /** All of it, while it is small. */
@@ -38,33 +41,31 @@ export class FrameSpool implements Spool {
   /** Read from the file when it was opened. */
   readonly exitInFile: GuestExecExit | undefined;
 
-  /** Of a log that cannot be there yet. The file is made while the guest starts the command; that it could not be is said by the first `take`. */
+  /** Of a log that cannot be there yet: the file is made by the first `take`, so that the start of the command does not wait for it. */
   static begin(options: FrameSpoolOptions): FrameSpool {
-    const file = open(options.path, 'a', 0o600);
-    file.catch(() => {});
-    return new FrameSpool(file, { wholeBytes: 0 }, options);
+    return new FrameSpool(undefined, { wholeBytes: 0 }, options);
   }
 
   /** Opens or makes the file; a half frame at its end, of a write that was cut, is taken off. */
   static async open(options: FrameSpoolOptions): Promise<FrameSpool> {
-    const file = await open(options.path, 'a', 0o600);
+    const fd = openLog(options.path);
     try {
-      const { size } = fstatSync(file.fd);
+      const { size } = fstatSync(fd);
       const summary = await summarizeFrameFile(options.path, size);
-      if (summary.wholeBytes < size) await file.truncate(summary.wholeBytes);
-      return new FrameSpool(Promise.resolve(file), summary, options);
+      if (summary.wholeBytes < size) ftruncateSync(fd, summary.wholeBytes);
+      return new FrameSpool(fd, summary, options);
     } catch (error) {
-      await file.close();
+      closeSync(fd);
       throw error;
     }
   }
 
   private constructor(
-    file: Promise<FileHandle>,
+    fd: number | undefined,
     { wholeBytes: logBytes, exit }: FrameFileSummary,
     options: FrameSpoolOptions,
   ) {
-    this.#file = file;
+    this.#fd = fd;
     this.#logBytes = logBytes;
     this.#small = logBytes === 0 ? Buffer.alloc(0) : undefined;
     this.exitInFile = exit;
@@ -138,23 +139,33 @@ export class FrameSpool implements Spool {
   }
 
   async close(): Promise<void> {
-    await (await this.#file).close();
+    this.#closed = true;
+    await this.#writing.catch(() => {}); // whoever wrote was told
+    if (this.#fd !== undefined) closeSync(this.#fd);
+    this.#fd = undefined;
   }
 
-  async #append(bytes: Uint8Array): Promise<void> {
-    let file: FileHandle | undefined;
+  #append(bytes: Uint8Array): Promise<void> {
+    this.#writing = this.#write(bytes);
+    return this.#writing;
+  }
+
+  async #write(bytes: Uint8Array): Promise<void> {
+    if (this.#closed) throw new SpoolError('the log is closed');
     try {
-      file = await this.#file;
-      await appendTo(file, bytes);
+      this.#fd ??= openLog(this.#options.path);
+      await appendTo(this.#fd, bytes);
       this.#logBytes += bytes.length;
       this.#small =
         this.#small === undefined || this.#logBytes > SMALL_LOG_BYTES ? undefined : Buffer.concat([this.#small, bytes]);
       this.#options.onAppended();
     } catch (error) {
-      if (file === undefined || !isDiskFull(error))
-        throw new SpoolError('the log could not be written', { cause: error });
-      await file.truncate(this.#logBytes);
+      if (!isDiskFull(error)) throw new SpoolError('the log could not be written', { cause: error });
+      if (this.#fd !== undefined) ftruncateSync(this.#fd, this.#logBytes);
       this.#sieve.truncate();
     }
   }
 }
+
+/** At once: the way through the thread pool takes longer. */
+const openLog = (path: string): number => openSync(path, 'a', 0o600);
