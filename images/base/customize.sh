@@ -20,5 +20,7 @@ EOF
 chmod 644 "$root/etc/machine-id" "$root/etc/hostname" "$root/etc/resolv.conf" "$root/etc/hosts"
 
 mkdir -p "$root/workspace"
+# A VM is what a virtual environment would be: pip may install into it.
+rm -f "$root"/usr/lib/python3*/EXTERNALLY-MANAGED
 # vim-tiny is only known as vi.
 ln -s vim.tiny "$root/usr/bin/vim"

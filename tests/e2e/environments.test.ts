@@ -87,6 +87,17 @@ describe('environments', { timeout: 120_000 }, () => {
     await stack.client.environments.destroy(c.id);
   });
 
+  it('take packages by pip, as root does on a machine of its own', async () => {
+    const { id } = await stack.client.environments.create({ task_id: 'pip', spec: { ram_mb: 512 } });
+    const files = stack.client.environments.files(id);
+    await files.writeFile('/workspace/p/setup.py', 'from setuptools import setup\nsetup(name="p", py_modules=["p"])\n');
+    await files.writeFile('/workspace/p/p.py', 'value = 7\n');
+    const shell =
+      'pip install --quiet --no-index --no-build-isolation /workspace/p && cd / && python3 -c "import p; print(p.value)"';
+    expect(await stack.client.environments.exec(id, { shell })).toMatchObject({ exit_code: 0, stdout: '7\n' });
+    await stack.client.environments.destroy(id);
+  });
+
   it('have no network card, resolve no name', async () => {
     const made = await stack.client.environments.create({ task_id: 'no-net', spec: { ram_mb: 256 } });
     const result = await stack.client.environments.exec(made.id, {
