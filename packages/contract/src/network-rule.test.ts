@@ -34,6 +34,8 @@ describe('rules that are taken', () => {
     ['255.255.255.254/31', '255.255.255.254/31:80,443'],
     ['240.0.0.0/4', '240.0.0.0/4:80,443'],
     ['0.0.0.0/0', '0.0.0.0/0:80,443'],
+    ['169.254.0.0/16', '169.254.0.0/16:80,443'],
+    ['10.0.0.1', '10.0.0.1/32:80,443'],
     ['[2001:DB8:0:0:0:0:0:0/32]:443', '[2001:db8::/32]:443'],
     ['[::]', '[::/128]:80,443'],
     ['[1:0:0:2:0:0:0:3]', '[1:0:0:2::3/128]:80,443'],
@@ -53,6 +55,10 @@ describe('rules that are taken', () => {
     const { allow, deny } = policyOf(['a.example.com', 'A.example.com:443,80'], ['b.example.com', 'b.example.com:443']);
     expect(allow.map(ruleText)).toEqual(['a.example.com:80,443']);
     expect(deny.map(ruleText)).toEqual(['b.example.com:*', 'b.example.com:443']);
+  });
+
+  it('deny may name what is never reachable', () => {
+    expect(policyOf([], ['169.254.169.254']).deny.map(ruleText)).toEqual(['169.254.169.254/32:*']);
   });
 });
 
@@ -91,6 +97,10 @@ describe('rules that are refused', () => {
     ['[fe80::1%eth0]', /no address range/, /203\.0\.113/],
     ['[1::2::3]', /no address range/, /203\.0\.113/],
     ['[pypi.org]', /no address range/, /203\.0\.113/],
+    ['169.254.169.254', /metadata/, /secrets/],
+    ['169.254.169.0/24:*', /metadata/, /secrets/],
+    ['[::ffff:169.254.169.254]:80', /metadata/, /secrets/],
+    ['[fd00:ec2::254]', /metadata/, /secrets/],
     ['pypi.org:0', /no port/, /1 to 65535/],
     ['pypi.org:65536', /over 65535/, /1 to 65535/],
     ['pypi.org:90-80', /before they begin/, /1 to 65535/],
@@ -110,6 +120,8 @@ describe('rules that are refused', () => {
   it('say which part of an object is wrong', () => {
     expect(refusalOf({ host: 'x' }).details).toEqual({ field: 'network.allow.1.host' });
     expect(refusalOf({ cidr: 'pypi.org' }).details).toEqual({ field: 'network.allow.1.cidr' });
+    expect(refusalOf({ host: '169.254.169.254' }).details).toEqual({ field: 'network.allow.1.host' });
+    expect(refusalOf({ cidr: '168.63.129.16/32' }).details).toEqual({ field: 'network.allow.1.cidr' });
     expect(refusalOf({ host: 'a.example.com', ports: [{ from: 9, to: 8 }] }).details).toEqual({
       field: 'network.allow.1.ports',
     });

@@ -2,6 +2,7 @@
 import type { z } from 'zod';
 import { ALL_PORTS, DEFAULT_RULE_PORTS, type GivenRule, type NetworkRule, type PortRange } from './network.ts';
 import { type AddressRange, contains, formatRange, networkOf, parseRange } from './network-address.ts';
+import { isMetadata } from './network-metadata.ts';
 import { canonicalName, endsInNumber, type Problem } from './network-name.ts';
 import { coversPorts, mergedPorts, parsePorts, portsText, problemOfRange } from './network-ports.ts';
 
@@ -11,12 +12,16 @@ type CidrRule = Extract<NetworkRule, { cidr: string }>;
 type Target = { host: string } | { cidr: string };
 
 const PORTS_HINT = 'Write ports as 443, 22,443, 8000-8100 or *, each 1 to 65535.';
+const METADATA = {
+  problem: 'is where clouds serve credentials: no policy and no operator opens metadata addresses',
+  hint: 'Take the rule out. Give the environment what it needs as "secrets" or "env".',
+};
 const CIDR_HINT = 'Write it as 203.0.113.0/24, 203.0.113.5 or 2001:db8::/32.';
 
 /** `field` of a problem: beneath the rule, where it is an object. */
 export function canonicalRule(given: Given, kind: RuleKind): NetworkRule | (Problem & { field?: string }) {
   if (typeof given === 'string') return fromText(given, kind);
-  const target = 'host' in given ? targetOf(given.host) : rangeOf(given.cidr);
+  const target = takenAs(kind, 'host' in given ? targetOf(given.host) : rangeOf(given.cidr));
   if ('problem' in target) return { ...target, field: 'host' in given ? 'host' : 'cidr' };
   const ports = given.ports?.map((port) => (typeof port === 'number' ? { from: port, to: port } : port));
   const problem = ports?.map(problemOfRange).find((found) => found !== undefined);
@@ -39,7 +44,7 @@ function fromText(text: string, kind: RuleKind): NetworkRule | Problem {
     };
   const [, target, portText] = (isBracketed ? /^\[([^\]]*)\](?::(.*))?$/s : /^([^:]*)(?::(.*))?$/s).exec(text) ?? [];
   if (target === undefined) return { problem: 'is no rule', hint: 'Write [2001:db8::/32], or [2001:db8::/32]:443.' };
-  const found = isBracketed ? rangeOf(target) : targetOf(target);
+  const found = takenAs(kind, isBracketed ? rangeOf(target) : targetOf(target));
   if ('problem' in found) return found;
   const ports = portText === undefined ? undefined : parsePorts(portText);
   if (typeof ports === 'string') return { problem: ports, hint: PORTS_HINT };
@@ -48,6 +53,12 @@ function fromText(text: string, kind: RuleKind): NetworkRule | Problem {
 
 const portsOf = (ports: readonly PortRange[] | undefined, kind: RuleKind): PortRange[] =>
   mergedPorts(ports ?? (kind === 'allow' ? DEFAULT_RULE_PORTS : ALL_PORTS));
+
+/** What could never match is no rule of `allow`. */
+function takenAs(kind: RuleKind, target: Target | Problem): Target | Problem {
+  const range = kind === 'allow' && 'cidr' in target ? parseRange(target.cidr) : undefined;
+  return range !== undefined && isMetadata(range) ? METADATA : target;
+}
 
 function targetOf(text: string): Target | Problem {
   const [address = '', ...path] = text.split('/');

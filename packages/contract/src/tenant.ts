@@ -6,7 +6,7 @@
  *   POST   /v1/tenants          CreateTenant   (M) -> 201 Tenant | 409
  *   GET    /v1/tenants/{id}                    (M) -> Tenant
  *   PATCH  /v1/tenants/{id}     UpdateTenant   (M) -> Tenant
- *   DELETE /v1/tenants/{id}                    (M) -> 204 | 409 while it has environments, open runs or snapshots. Its keys die with it
+ *   DELETE /v1/tenants/{id}                    (M) -> 204 | 409 while it has environments, open runs or snapshots: `details` has how many of each. Its keys die with it
  *   GET    /v1/usage                               -> Usage of the caller's tenant, now, beside its quotas
  *   GET    /v1/usage/history?from&to               -> UsageHistory of the caller's tenant, by the hour
  */

@@ -52,6 +52,8 @@ describe('POST /v1/environments refuses', () => {
     { body: { task_id: 't', spec: { gpus: -1 } }, field: 'spec.gpus' },
     { body: { task_id: 't', spec: { gpu_profile: 'big' } }, field: 'spec.gpu_profile' },
     { body: { task_id: 't', spec: { gpu_profile: '1g.10gb' } }, field: 'spec.gpu_profile' },
+    { body: { task_id: 't', spec: { gpu_kind: 'a100' } }, field: 'spec.gpu_kind' },
+    { body: { task_id: 't', spec: { gpus: 0, gpu_kind: 'a100', labels: { '-x': 'y' } } }, field: 'spec.gpu_kind' },
     { body: { task_id: 't', spec: { labels: { '-x': 'y' } } }, field: 'spec.labels.-x' },
     { body: { task_id: 't', spec: { labels: { x: 'a b' } } }, field: 'spec.labels.x' },
     { body: { task_id: 't', spec: { arch: 'mips' } }, field: 'spec.arch' },

@@ -75,11 +75,14 @@ export function checkSpec(spec: EnvironmentSpec): void {
 export function checkGpus(spec: Pick<EnvironmentSpec, 'gpus' | 'gpu_kind' | 'gpu_profile'>): void {
   if (given(spec.gpu_profile, '')) {
     if (!MIG_PROFILE.test(spec.gpu_profile)) throw invalidField('spec.gpu_profile', 'must look like "1g.10gb"');
-    if (!given(spec.gpus, 0)) throw invalidField('spec.gpu_profile', 'needs spec.gpus');
+    if (!given(spec.gpus, 0))
+      throw invalidField('spec.gpu_profile', 'needs spec.gpus', 'Set "gpus": how many instances of the profile.');
     const kind = spec.gpu_kind?.toLowerCase() ?? '';
     if (WITHOUT_MIG.some((card) => kind.includes(card)))
       throw invalidField('spec.gpu_profile', `a "${spec.gpu_kind}" has no MIG profiles`);
   }
+  if (given(spec.gpu_kind, '') && !given(spec.gpus, 0))
+    throw invalidField('spec.gpu_kind', 'needs spec.gpus', 'Set "gpus": how many GPUs of the kind.');
 }
 
 /** Zero and empty fields are left out; the shape and image are those that it really has. In the schema's order, whatever order the row keeps. */

@@ -100,6 +100,24 @@ describe.each(engines)('environments with gpus on %s', (engine) => {
     }
   });
 
+  it('are asked for by number: a kind or a profile alone is refused, and starts nothing', async () => {
+    for (const field of ['gpu_kind', 'gpu_profile'])
+      for (const gpus of [undefined, null, 0])
+        expect(await post({ spec: { gpus, [field]: '1g.10gb' } })).toMatchObject({
+          status: 400,
+          body: {
+            error: {
+              code: 'invalid_argument',
+              message: `spec.${field}: needs spec.gpus`,
+              details: { field: `spec.${field}` },
+              hint: expect.stringMatching(/^Set "gpus"/),
+            },
+          },
+        });
+    expect(await allocated()).toEqual(nothing);
+    await create({ spec: { gpus: 0, gpu_kind: '', gpu_profile: '' } });
+  });
+
   it('start from the disk of a snapshot alone', async () => {
     const { id } = await create();
     const { body: snapshot } = await call('POST', `/v1/environments/${id}/snapshots`, {});

@@ -60,6 +60,7 @@ describe.each(engines)('networks on %s', (engine) => {
     for (const [network, field] of [
       [{ egress: 'allowlist', allow: ['pypi.org', '127.1'] }, 'network.allow.1'],
       [{ egress: 'internet', deny: ['203.0.113.7/24'] }, 'network.deny.0'],
+      [{ egress: 'allowlist', allow: ['169.254.169.254'] }, 'network.allow.0'],
       [{ egress: 'internet', allow: ['pypi.org'] }, 'network.allow'],
       [{ egress: 'open' }, 'network.egress'],
       [{ egress: 'none', rules: [] }, 'network.rules'],
@@ -76,6 +77,12 @@ describe.each(engines)('networks on %s', (engine) => {
     expect(await patch(made.id, { egress: 'allowlist', allow: ['203.0.113.7/24'] })).toMatchObject({
       status: 400,
       body: { error: { details: { field: 'network.allow.0' }, hint: expect.stringContaining('203.0.113.0/24') } },
+    });
+    expect(await patch(made.id, { egress: 'allowlist', allow: [{ cidr: '169.254.169.254/32' }] })).toMatchObject({
+      status: 400,
+      body: {
+        error: { details: { field: 'network.allow.0.cidr' }, hint: expect.stringContaining('Take the rule out') },
+      },
     });
   });
 

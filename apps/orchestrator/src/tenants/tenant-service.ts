@@ -13,6 +13,7 @@ import type { EnvironmentService } from '../environments/environment-service.ts'
 import type { IdempotentRequest } from '../idempotency/idempotency-key.ts';
 import { makeOnce } from '../idempotency/make-once.ts';
 import { changedQuotas, type TenantRow, toTenant } from './tenant.ts';
+import { notEmpty } from './tenant-belongings.ts';
 import { changedNetworks } from './tenant-networks.ts';
 import {
   belongingsOf,
@@ -101,12 +102,8 @@ export class TenantService {
     if (id === DEFAULT_TENANT) throw new AppError('conflict', `tenant ${id} is there for good`);
     await this.#db.transaction(async (tx) => {
       if ((await lockTenant(tx, id)) === undefined) missing(id);
-      const { environments, open_runs, snapshots } = await belongingsOf(tx, id);
-      if (environments + open_runs + snapshots > 0)
-        throw new AppError('conflict', `tenant ${id} has environments, open runs or snapshots`, {
-          details: { environments: String(environments), open_runs: String(open_runs), snapshots: String(snapshots) },
-          hint: 'Disable it, so that nothing new starts, and destroy them.',
-        });
+      const belongings = await belongingsOf(tx, id);
+      if (Object.values(belongings).some((count) => count > 0)) throw notEmpty(id, belongings);
       await expireRemains(tx, id);
       await deleteTenant(tx, id);
       await announceCredentials(tx);

@@ -72,6 +72,27 @@ describe.each(engines)('tenants on %s', (engine) => {
       status: 400,
       body: { error: { details: { field: 'include' } } },
     });
+    const refused = await scene.call('DELETE', '/v1/tenants/busy');
+    expect(refused).toMatchObject({
+      status: 409,
+      body: {
+        error: {
+          code: 'conflict',
+          message: 'tenant busy has 2 environments, 1 open run and 1 snapshot',
+          details: { environments: '2', open_runs: '1', snapshots: '1' },
+        },
+      },
+    });
+    for (const command of [
+      'environment list --all',
+      'environment destroy ID',
+      'runs list',
+      'runs cancel ID',
+      'snapshot list',
+      'snapshot delete ID',
+    ])
+      expect(refused.body.error.hint).toContain(`\`fuse ${command} --tenant busy\``);
+    expect(refused.body.error.hint).toContain('`fuse tenants disable busy`');
     await scene.call('POST', `/v1/runs/${run.id}?action=cancel`, undefined, busy);
     for (const { id } of [second, first]) await scene.call('DELETE', `/v1/environments/${id}`, undefined, busy);
   });
@@ -132,7 +153,14 @@ describe.each(engines)('tenants on %s', (engine) => {
   it('are not deleted while they have anything, and their ids are not taken again while something of theirs is known', async () => {
     expect(await scene.call('DELETE', '/v1/tenants/right')).toMatchObject({
       status: 409,
-      body: { error: { code: 'conflict', details: { environments: '1' } } },
+      body: {
+        error: {
+          code: 'conflict',
+          message: 'tenant right has 1 environment',
+          details: { environments: '1', open_runs: '0', snapshots: '0' },
+          hint: expect.not.stringContaining('fuse runs'),
+        },
+      },
     });
     await scene.call('DELETE', '/v1/environments/fuse-same', undefined, inTenant('right'));
     expect((await scene.call('DELETE', '/v1/tenants/right')).status).toBe(204);
