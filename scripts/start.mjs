@@ -8,7 +8,7 @@ import { homePath, projectPath } from './setup/paths.mjs';
 import { show } from './setup/show.mjs';
 import { runScript, setUp } from './setup.mjs';
 import { leftovers } from './start/leftovers.mjs';
-import { localStackRuns } from './start/local-stack.mjs';
+import { localStackRuns, ONLY_LOCAL_STACK_OPTIONS, onlyLocalStackVariables } from './start/local-stack.mjs';
 
 const RUN_DEADLINE_MS = 10 * 60_000;
 const STOP_DEADLINE_MS = 2 * 60_000;
@@ -42,7 +42,7 @@ await runScript(async (signal) => {
 function exampleArguments() {
   const data = 'node_modules/vega-datasets/data';
   return [
-    'run',
+    ...['run', ...ONLY_LOCAL_STACK_OPTIONS],
     ...['--input', join(data, 'flights-20k.json'), '--input', join(data, 'airports.csv')],
     ...['--output', 'report.json', '--output', 'chart.svg', '--output-dir', OUTPUT_DIRECTORY],
     'examples/flight-delays/analyse.py',
@@ -53,7 +53,7 @@ function exampleArguments() {
 function fuseExitCode(args, signal) {
   const argv = [process.execPath, 'apps/cli/bin/fuse.js', ...args];
   // Any free port will do for a stack that is gone in a minute.
-  const env = { FUSE_PORT: process.env.FUSE_PORT || '0' };
+  const env = { ...onlyLocalStackVariables, FUSE_PORT: process.env.FUSE_PORT || '0' };
   return show(argv, { cwd: projectPath, env, signal, deadlineMs: RUN_DEADLINE_MS });
 }
 

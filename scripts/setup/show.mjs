@@ -7,7 +7,7 @@ const GRACE_MS = 10_000;
 /**
  * Runs a program with its output shown, or its stdout given line by line to `onLine`. At the deadline, or when aborted, it is ended.
  * @param {string[]} argv
- * @param {{cwd: string, env?: Record<string, string>, signal: AbortSignal, deadlineMs: number, onLine?: (line: string) => void}} options
+ * @param {{cwd: string, env?: Record<string, string | undefined>, signal: AbortSignal, deadlineMs: number, onLine?: (line: string) => void}} options
  * @returns {Promise<number>} the exit code; 1 when a signal ended it
  */
 export function show([program = '', ...args], { cwd, env, signal, deadlineMs, onLine }) {

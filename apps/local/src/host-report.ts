@@ -8,6 +8,7 @@ const Capacity = z.object({
   storage_gb: z.number(),
   vm_count: z.number(),
   accelerator: z.enum(['kvm', 'tcg']),
+  confined: z.boolean(),
 });
 const Vms = z.object({ vms: z.array(z.object({ shape: z.object({ cpus: z.number(), ram_mb: z.number() }) })) });
 
@@ -15,6 +16,7 @@ export interface HostReport {
   capacity: { cpus: number; ram_mb: number; storage_gb: number; vm_count: number };
   used: { cpus: number; ram_mb: number; vm_count: number };
   accelerator: 'kvm' | 'tcg';
+  confined: boolean;
 }
 
 const ANSWER_MS = 5_000;
@@ -28,7 +30,7 @@ export async function hostReport(stack: Pick<LocalStack, 'host_url' | 'host_toke
     if (!response.ok) throw new Error(`the host agent answered ${response.status}`);
     return schema.parse(await response.json());
   };
-  const [{ accelerator, ...capacity }, { vms }] = await Promise.all([
+  const [{ accelerator, confined, ...capacity }, { vms }] = await Promise.all([
     ask('/v1/capacity', Capacity),
     ask('/v1/vms', Vms),
   ]);
@@ -37,11 +39,21 @@ export async function hostReport(stack: Pick<LocalStack, 'host_url' | 'host_toke
     ram_mb: vms.reduce((sum, vm) => sum + vm.shape.ram_mb, 0),
     vm_count: vms.length,
   };
-  return { capacity, used, accelerator };
+  return { capacity, used, accelerator, confined };
 }
 
 /** What has to be said of it every time. */
-export function acceleratorNote(accelerator: 'kvm' | 'tcg'): string | undefined {
-  if (accelerator === 'kvm') return undefined;
-  return 'warning: no usable KVM: VMs are emulated (TCG), slow and no security boundary against hostile code; see fuse doctor';
+export function warningsOf({ accelerator, confined }: Pick<HostReport, 'accelerator' | 'confined'>): string[] {
+  return [
+    ...(accelerator === 'kvm'
+      ? []
+      : [
+          'warning: no usable KVM: VMs are emulated (TCG), slow and no security boundary against hostile code; see fuse doctor',
+        ]),
+    ...(confined
+      ? []
+      : [
+          'warning: VMMs are not confined: a guest that breaks out of its VMM has what you have; without root there is no confinement, see fuse doctor',
+        ]),
+  ];
 }

@@ -24,21 +24,26 @@ export function keepLogBounded(path: string, onError: (error: unknown) => void):
 /** Bytes of the log so far: what a start appends comes after them. */
 export const logSize = async (path: string): Promise<number> => (await stat(path).catch(() => undefined))?.size ?? 0;
 
+export interface LoggedReason {
+  message: string;
+  hint?: string | undefined;
+}
+
 /** Why a start failed, as far as its log tells: the last error, else its last lines. */
-export async function reasonInLog(path: string, fromByte: number): Promise<string> {
+export async function reasonInLog(path: string, fromByte: number): Promise<LoggedReason> {
   const text = (await readFile(path).catch(() => Buffer.alloc(0))).subarray(fromByte).toString('utf8');
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.map(errorIn).filter((each) => each !== undefined);
-  return errors.at(-1) ?? (lines.slice(-8).join('\n') || 'it said nothing');
+  return errors.at(-1) ?? { message: lines.slice(-8).join('\n') || 'it said nothing' };
 }
 
 const PINO_ERROR_LEVEL = 50;
 
-function errorIn(line: string): string | undefined {
+function errorIn(line: string): LoggedReason | undefined {
   try {
     const { level, msg, err } = JSON.parse(line);
     if (typeof level !== 'number' || level < PINO_ERROR_LEVEL) return undefined;
-    return [msg, err?.message, err?.hint === undefined ? undefined : `hint: ${err.hint}`].filter(Boolean).join(': ');
+    return { message: [msg, err?.message].filter(Boolean).join(': '), hint: err?.hint };
   } catch {
     return undefined;
   }

@@ -5,7 +5,7 @@ import { FuseClient } from '@fuse/sdk';
 import { vmsLeft } from './down.ts';
 import { say } from './failure.ts';
 import type { Home } from './home.ts';
-import { acceleratorNote, type HostReport, hostReport } from './host-report.ts';
+import { type HostReport, hostReport, warningsOf } from './host-report.ts';
 import { type LocalStack, runningStack } from './local-file.ts';
 
 const ANSWER_MS = 5_000;
@@ -73,12 +73,12 @@ function describe(found: Status): void {
     ['memory', host && `${host.used.ram_mb} of ${host.capacity.ram_mb} MB`],
     ['disk', host && `${host.capacity.storage_gb} GB`],
     ['accelerator', host?.accelerator],
+    ['confined', host && (host.confined ? 'yes' : 'no')],
     ['log', found.log],
     ['problem', found.problem],
   ];
   for (const [name, value] of lines) if (value !== undefined) process.stdout.write(`${name.padEnd(12)}  ${value}\n`);
-  const note = host === undefined ? undefined : acceleratorNote(host.accelerator);
-  if (note !== undefined) say(note);
+  if (host !== undefined) for (const warning of warningsOf(host)) say(warning);
   if (found.state === 'down') say('hint: fuse local up starts it');
   if (found.vms_left !== undefined)
     say(

@@ -4,10 +4,11 @@ import { once } from 'node:events';
 import { access, open } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { type AssetDamage, findAssetDamage, loadAssets } from '@fuse/host-agent';
 import { Failure, say } from './failure.ts';
 import { lockFile } from './file-lock.ts';
 import { type Home, makeHome, type ProcessEnv } from './home.ts';
-import { acceleratorNote, hostReport } from './host-report.ts';
+import { hostReport, warningsOf } from './host-report.ts';
 import { type LocalStack, readLocalFile, runningStack } from './local-file.ts';
 import { boundLog, logSize, reasonInLog } from './log-file.ts';
 import { portFrom, requireFreePort } from './port.ts';
@@ -41,16 +42,20 @@ export async function up(home: Home, env: ProcessEnv): Promise<void> {
   const stack = await becomeReady(home, child.pid, ended).catch(async (error: unknown) => {
     await stop(child);
     if (interrupted.signal.aborted) throw new Failure('interrupted: the local stack was stopped again');
-    const reason = await reasonInLog(home.log, fromByte);
-    throw new Failure(`the local stack did not start: ${reason}`, `see ${home.log}, or run fuse doctor`, error);
+    const { message, hint } = await reasonInLog(home.log, fromByte);
+    const look = `see ${home.log}, or run fuse doctor`;
+    throw new Failure(
+      `the local stack did not start: ${message}`,
+      hint === undefined ? look : `${hint} (${look})`,
+      error,
+    );
   });
   child.unref();
   say(
     `fuse is up at ${stack.url} (pid ${stack.pid}), ready in ${((performance.now() - startedAt) / 1_000).toFixed(1)} s`,
   );
   const report = await hostReport(stack).catch(() => undefined);
-  const note = report === undefined ? undefined : acceleratorNote(report.accelerator);
-  if (note !== undefined) say(note);
+  if (report !== undefined) for (const warning of warningsOf(report)) say(warning);
 }
 
 export async function requireAssets(home: Home): Promise<void> {
@@ -61,7 +66,13 @@ export async function requireAssets(home: Home): Promise<void> {
       cause,
     );
   });
+  const damage = await findAssetDamage(await loadAssets(home.assetsManifest));
+  if (damage === undefined) return;
+  say(`warning: ${damage.path} is ${damage.state}: VMs that need it do not start; ${repairOf(damage)} builds it again`);
 }
+
+const repairOf = ({ path, state }: AssetDamage): string =>
+  state === 'missing' ? '`npm run setup`' : `\`rm ${path}\` and \`npm run setup\``;
 
 /** One `up` or `down` at a time; the second waits for the first. */
 export async function operation(home: Home): Promise<AsyncDisposable> {

@@ -17,7 +17,7 @@ export const endsInNumber = (name: string): boolean => NUMBER.test(name.replace(
 export function canonicalName(given: string): string | Problem {
   const isWildcard = given.startsWith('*.');
   const rest = isWildcard ? given.slice(2) : given;
-  if (given === '*') return { problem: '"*" names every host', hint: 'Set "egress" to "internet", or name the hosts.' };
+  if (given === '*') return { problem: 'names every host', hint: 'Set "egress" to "internet", or name the hosts.' };
   if (rest.includes('*'))
     return {
       problem: 'has a "*" elsewhere than in front',

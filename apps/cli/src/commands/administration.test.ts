@@ -404,8 +404,10 @@ it('fuse env network changes a policy, shows what is so then, and follows refusa
     ['env network fuse-a --egress open', /Allowed choices are none, allowlist, internet/],
   ] as const)
     expect(await fuse(args(line), answers)).toMatchObject({ code: 1, stderr: expect.stringMatching(problem) });
+  const [listed] = network.connections;
   const told = [
     { ...eventOf('state') },
+    { ...eventOf('network'), network: { ...listed, count: 1 } },
     {
       ...eventOf('network'),
       network: { ...connection, name: 'e.example', verdict: 'refused', reason: 'denied', count: 3, missed: 4 },
@@ -414,6 +416,7 @@ it('fuse env network changes a policy, shows what is so then, and follows refusa
   ];
   const body = told.map((event) => `id: ${event.id}\ndata: ${JSON.stringify(event)}\n\n`).join('');
   const { stdout } = await fuse(args('env network fuse-a --follow'), { ...answers, [`GET ${of}/events`]: { body } });
+  expect(stdout.match(/^2026\S+ {2}refused \S/gm)).toHaveLength(1);
   expect(stdout).toMatch(
     /\n2026\S+ {2}refused e\.example:443 {2}tls {2}denied {2}3 times {2}4 before it are not told\n$/,
   );

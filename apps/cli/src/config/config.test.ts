@@ -96,9 +96,10 @@ describe('whom commands talk to', () => {
 
   it('is not a stack whose pid has gone to another process', async () => {
     await localStack('another-boot 1');
-    await expect(resolveConnection({}, env())).rejects.toThrow(
-      'no active context: run `fuse connect <url> --token <token>` first',
-    );
+    await expect(resolveConnection({}, env())).rejects.toMatchObject({
+      message: 'no active context: run `fuse connect <url> --token <token>` first',
+      hint: expect.stringContaining('is not running: `fuse local up` starts it'),
+    });
     await expect(resolveConnection({ context: 'local' }, env())).rejects.toThrow('the local stack is not up');
   });
 

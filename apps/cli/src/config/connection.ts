@@ -52,7 +52,7 @@ async function fromWhereItIs(flags: ConnectionFlags, env: ProcessEnv): Promise<C
   if (name === LOCAL_CONTEXT)
     throw new CliError('the local stack is not up', { hint: 'start it with `fuse local up`' });
   throw new CliError('no active context: run `fuse connect <url> --token <token>` first', {
-    hint: 'or start a local stack with `fuse local up`, or set FUSE_URL and FUSE_TOKEN',
+    hint: 'the local stack, which is asked when there is no context, is not running: `fuse local up` starts it. Or set FUSE_URL and FUSE_TOKEN',
   });
 }
 

@@ -12,8 +12,10 @@ const byReason: Record<string, string> = {
   is_a_directory: '`fuse cp` copies directories',
 };
 
-export function apiHint({ code, reason, details, hint }: FuseApiError): string | undefined {
+export function apiHint({ status, code, reason, details, hint }: FuseApiError): string | undefined {
   if (code === 'quota_exceeded') return hint ?? '`fuse quotas` shows what the tenant may have, and has';
+  if (status === 401 && reason === 'missing or malformed credentials')
+    return 'set FUSE_TOKEN beside FUSE_URL, or remember both: fuse connect URL --token TOKEN';
   if (code === 'unauthorized' && details?.scope !== undefined)
     return `a key made with --scope ${details.scope.split(' or ')[0]} may do that: fuse apikeys create --help`;
   if (reason.includes('startup script timeout exceeds the configured maximum'))

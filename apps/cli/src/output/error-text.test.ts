@@ -36,6 +36,8 @@ describe('errors as people read them', () => {
     );
     const paused = { ...fields, details: { state: 'paused' } };
     expect(errorText(new FuseApiError(paused))).toContain('hint: `fuse environment resume`');
+    const anonymous = { status: 401, code: 'unauthorized', reason: 'missing or malformed credentials', hint: 'Send …' };
+    expect(errorText(new FuseApiError(anonymous))).toContain('hint: set FUSE_TOKEN beside FUSE_URL');
     const missing = { status: 404, code: 'not_found', reason: 'no file', details: { path: '/x' }, hint: 'POST …' };
     expect(errorText(new FuseApiError(missing))).toContain('hint: `fuse environment ls`');
   });

@@ -54,6 +54,18 @@ export const connectionRow = (connection: Connection): string[] => [
 const reasonText = ({ reason, detail }: Pick<Connection, 'reason' | 'detail'>): string =>
   [reason, detail].filter((part) => part !== undefined).join(': ');
 
+/** Whether a refusal that is told was in the report already: hosts report some seconds late. */
+export const isListed = (refusal: Refusal, connections: readonly Connection[]): boolean =>
+  connections.some(
+    (each) =>
+      each.verdict === 'refused' &&
+      each.count >= refusal.count &&
+      identifying.every((key) => each[key] === refusal[key]),
+  );
+
+/** The time is that of the first of equal ones. */
+const identifying = ['at', 'name', 'address', 'port', 'protocol', 'reason'] as const;
+
 /** Without its time. */
 export function refusalText(refusal: Refusal): string {
   const { name, address, port, protocol, count, missed = 0 } = refusal;

@@ -4,7 +4,7 @@ import { addGlobalOptions, type Cli, clientOf, wantsJson } from '../../cli.ts';
 import { policyOf } from '../../files/policy-file.ts';
 import { interruptSignal } from '../../interrupt.ts';
 import { json, table } from '../../output/format.ts';
-import { connectionHeadings, connectionRow, networkText, refusalText } from '../../output/network-text.ts';
+import { connectionHeadings, connectionRow, isListed, networkText, refusalText } from '../../output/network-text.ts';
 
 interface Flags extends NetworkFlags {
   set?: string;
@@ -19,7 +19,7 @@ Examples:
   fuse environment network fuse-demo --allow pypi.org --allow files.pythonhosted.org
   fuse environment network fuse-demo --egress none                          nothing, from now on
   fuse environment network fuse-demo --set @policy.json
-  fuse environment network fuse-demo --follow                               then each refusal, as it comes
+  fuse environment network fuse-demo --follow                               then each further refusal, as it comes
   fuse environment network fuse-demo -o json | jq -r '.connections[] | select(.verdict == "refused") | .name'
 `;
 
@@ -38,14 +38,14 @@ export function addEnvironmentNetworkCommand(parent: Command, cli: Cli): void {
         'deny',
       ]),
     )
-    .option('-f, --follow', 'then print each refusal as it comes, until it is destroyed or failed')
+    .option('-f, --follow', 'then print each further refusal as it comes, until it is destroyed or failed')
     .addHelpText('after', AFTER_HELP)
     .action(async (id: string, { set, follow, ...flags }: Flags) => {
       const network = (await policyOf(set)) ?? networkOf(flags);
       const client = await clientOf(cli, command);
       if (network !== undefined) await client.environments.update(id, { network });
       const asJson = wantsJson(command);
-      // Connected before it is looked at: nothing is lost in between.
+      // Connected before it is looked at: nothing is lost in between, and what came in between is told once.
       const events = follow === true ? await client.environments.events(id, { signal: interruptSignal() }) : [];
       const report = await client.environments.network(id);
       if (asJson) await cli.io.out(json(report));
@@ -55,8 +55,8 @@ export function addEnvironmentNetworkCommand(parent: Command, cli: Cli): void {
           await cli.io.out(`\n${table(connectionHeadings, report.connections.map(connectionRow))}`);
       }
       for await (const event of events) {
-        if (event.network === undefined) continue;
-        await cli.io.out(asJson ? json(event) : `${event.updated_at}  ${refusalText(event.network)}\n`);
+        if (event.network === undefined || isListed(event.network, report.connections)) continue;
+        await cli.io.out(asJson ? json(event) : `${event.network.at}  ${refusalText(event.network)}\n`);
       }
     });
   addGlobalOptions(command);
