@@ -1,6 +1,6 @@
 /**
  * `node scripts/install-trial.mjs`: installs Fuse on a machine as the install pages say, uses it, and takes it off again. The machine is a Debian of
- * its own under QEMU, with systemd and control groups of version 2; inside, VMs are emulated in an emulated machine. As root. docs/operations.md says more.
+ * its own under QEMU, with systemd and control groups of version 2; inside, VMs run under KVM that is emulated. As root. docs/operations.md says more.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -10,6 +10,6 @@ gateway=$(cat /sys/fs/cgroup/fuse-gateway-*/cgroup.procs | head -n 1)
 [ "$(cat /sys/fs/cgroup/fuse-gateway-*/memory.max)" = $((2 * 1024 * 1024 * 1024)) ]
 systemctl restart fuse-host-agent
 within 120 fuse environment exec fuse-net -- true
-[ "$(cat /sys/fs/cgroup/fuse-gateway-*/cgroup.procs | head -n 1)" != '' ]
+[ "$(cat /sys/fs/cgroup/fuse-gateway-*/cgroup.procs | head -n 1)" = "$gateway" ] || fail 'the gateway is another one after a restart'
 fuse environment destroy fuse-net --yes
-note "$(ip netns list | wc -l) network namespaces ready"
+note "its card is $(awk '/^e/ { print $1, $3 }' /tmp/card), a refusal is recorded, the gateway outlived a restart"
