@@ -1,6 +1,6 @@
 # The orchestrator, as docs/install-orchestrator.md says
 # 2. A database, and what is secret. (The page asks for the password at the terminal.)
-sudo -u postgres createuser fuse && sudo -u postgres psql -q -c "alter user fuse password 'trial-db-secret'" && sudo -u postgres createdb --owner fuse fuse
+sudo -u postgres createuser fuse && sudo -u postgres psql -q <<<"alter user fuse password 'trial-db-secret'" && sudo -u postgres createdb --owner fuse fuse
 sudo install -d -m 0700 /etc/fuse
 sudo sh -c 'umask 077; openssl rand -hex 32 > /etc/fuse/master-token; openssl rand -hex 32 > /etc/fuse/encryption-key'
 # 3. Its environment.

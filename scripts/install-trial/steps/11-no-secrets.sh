@@ -6,7 +6,7 @@ systemctl show fuse-orchestrator fuse-host-agent > /tmp/units
 for file in /tmp/journal /tmp/processes /tmp/units; do
   check 'the master token' "$(cat /etc/fuse/master-token)" $file
   check 'the encryption key' "$(cat /etc/fuse/encryption-key)" $file
-  check 'the password of the database' trial-db-secret $file
+  check 'the password of the database' "$(sed -n 's#.*://fuse:\(.*\)@.*#\1#p' /etc/fuse/orchestrator.env)" $file
   check 'the join token' "$(sed -n 's/^FUSE_JOIN_TOKEN=//p' /etc/fuse/host-agent.env)" $file
   check 'the token of the host agent' "$(cat /var/lib/fuse/host/token)" $file
 done
