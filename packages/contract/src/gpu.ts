@@ -1,7 +1,12 @@
 /** What a host has that can be passed through to a VM: whole GPUs, and instances that its operator has carved of one (NVIDIA's MIG). Strings are the host's, and bounded. */
 import { z } from 'zod';
 
-const text = z.string().max(256).optional();
+/** What no text of ours may hold, databases cannot: NUL, and half of a surrogate pair. */
+export const GpuText = z
+  .string()
+  .max(256)
+  .refine((value) => !/[\0\p{Surrogate}]/u.test(value), 'must not hold NUL or half a character');
+const text = GpuText.optional();
 
 export const GpuDevice = z.object({
   uuid: text,

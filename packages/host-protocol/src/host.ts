@@ -61,7 +61,9 @@
 import {
   EnvironmentNetwork,
   GpuDevices,
+  GpuText,
   Health,
+  MAX_HOST_GPUS,
   MigInstances,
   NetworkConnection,
   NetworkPolicy,
@@ -93,15 +95,17 @@ export const HostCapacityReport = z.object({
   vm_count: z.number().int(),
   arch: z.enum(['amd64', 'arm64']),
   /** That can be passed through to VMs, held or not. */
-  gpus: z.number().int(),
+  gpus: z.number().int().min(0).max(MAX_HOST_GPUS),
   /** The model of all of them; '': they differ, it is not known, or there are none. */
-  gpu_kind: z.string(),
+  gpu_kind: GpuText,
   /** One by one; absent: none, or it does not tell. */
   gpu_devices: GpuDevices.optional(),
   mig_instances: MigInstances.optional(),
   /** What boots VMs here: "firecracker", "qemu". */
   backend: z.string(),
   accelerator: z.enum(['kvm', 'tcg']),
+  /** Whether each VMM has a user, a root and limits of its own; absent: it does not tell. */
+  confined: z.boolean().optional(),
   templates: z.array(HostTemplate),
   /** Why it can give no VM a network card, as the end of "host X …"; absent: it can. Nothing that is to have a network is placed there. */
   no_network: z.string().max(512).optional(),
