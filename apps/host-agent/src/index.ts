@@ -6,4 +6,6 @@ export {
   type HostAgentConfig,
   loadConfig as loadHostAgentConfig,
 } from './config.ts';
+export { type AssetDamage, findAssetDamage } from './images/asset-damage.ts';
+export { loadAssets } from './images/assets.ts';
 export { main } from './main.ts';

@@ -8,7 +8,7 @@ const Capacity = z.object({
   storage_gb: z.number(),
   vm_count: z.number(),
   accelerator: z.enum(['kvm', 'tcg']),
-  confined: z.boolean(),
+  confined: z.boolean().optional(), // absent: of a stack that an older version started
 });
 const Vms = z.object({ vms: z.array(z.object({ shape: z.object({ cpus: z.number(), ram_mb: z.number() }) })) });
 
@@ -16,7 +16,7 @@ export interface HostReport {
   capacity: { cpus: number; ram_mb: number; storage_gb: number; vm_count: number };
   used: { cpus: number; ram_mb: number; vm_count: number };
   accelerator: 'kvm' | 'tcg';
-  confined: boolean;
+  confined?: boolean | undefined;
 }
 
 const ANSWER_MS = 5_000;
@@ -42,18 +42,12 @@ export async function hostReport(stack: Pick<LocalStack, 'host_url' | 'host_toke
   return { capacity, used, accelerator, confined };
 }
 
+const EMULATED =
+  'warning: no usable KVM: VMs are emulated (TCG), slow and no security boundary against hostile code; see fuse doctor';
+const NOT_CONFINED =
+  'warning: VMMs are not confined: a guest that breaks out of its VMM can do all that the host agent can; see fuse doctor';
+
 /** What has to be said of it every time. */
 export function warningsOf({ accelerator, confined }: Pick<HostReport, 'accelerator' | 'confined'>): string[] {
-  return [
-    ...(accelerator === 'kvm'
-      ? []
-      : [
-          'warning: no usable KVM: VMs are emulated (TCG), slow and no security boundary against hostile code; see fuse doctor',
-        ]),
-    ...(confined
-      ? []
-      : [
-          'warning: VMMs are not confined: a guest that breaks out of its VMM has what you have; without root there is no confinement, see fuse doctor',
-        ]),
-  ];
+  return [...(accelerator === 'kvm' ? [] : [EMULATED]), ...(confined === false ? [NOT_CONFINED] : [])];
 }

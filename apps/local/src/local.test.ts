@@ -4,15 +4,17 @@ import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } fr
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Failure } from './failure.ts';
 import { lockFile } from './file-lock.ts';
 import { homeOf } from './home.ts';
+import { warningsOf } from './host-report.ts';
 import { readLocalFile, runningStack, writeLocalFile } from './local-file.ts';
 import { boundLog, printLog, reasonInLog } from './log-file.ts';
 import { portFrom, requireFreePort } from './port.ts';
 import { isGoneWithin, processesIn, startTimeOf } from './processes.ts';
 import { ensureSealingKey, ensureToken } from './token.ts';
+import { requireAssets } from './up.ts';
 
 let directory: string;
 beforeEach(async () => {
@@ -78,6 +80,32 @@ describe('processes', () => {
       child.kill();
     }
     expect(await processesIn(`${directory}-other`)).toEqual([]);
+  });
+});
+
+describe('what a stack is warned of', () => {
+  it('is emulation, and VMMs that are not confined', () => {
+    expect(warningsOf({ accelerator: 'kvm', confined: true })).toEqual([]);
+    expect(warningsOf({ accelerator: 'tcg', confined: true })).toEqual([expect.stringContaining('KVM')]);
+    expect(warningsOf({ accelerator: 'kvm', confined: false })).toEqual([expect.stringContaining('not confined')]);
+  });
+
+  it('is a file of the manifest that is not there', async () => {
+    await mkdir(at('assets'));
+    const file = { path: at('assets/there'), sha256: '0'.repeat(64) };
+    await writeFile(file.path, '');
+    const manifest = {
+      kernel: { ...file, path: at('assets/no-kernel'), version: '6.1' },
+      ...{ initramfs: file, images: [], programs: { jailer: file, gateway: file } },
+    };
+    await writeFile(at('assets/manifest.json'), JSON.stringify(manifest));
+    const said = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+    try {
+      await requireAssets(homeOf({ FUSE_HOME: directory }));
+      expect(said).toHaveBeenCalledWith(expect.stringContaining(`${at('assets/no-kernel')} is missing`));
+    } finally {
+      said.mockRestore();
+    }
   });
 });
 

@@ -73,7 +73,7 @@ function describe(found: Status): void {
     ['memory', host && `${host.used.ram_mb} of ${host.capacity.ram_mb} MB`],
     ['disk', host && `${host.capacity.storage_gb} GB`],
     ['accelerator', host?.accelerator],
-    ['confined', host && (host.confined ? 'yes' : 'no')],
+    ['confined', host?.confined === undefined ? undefined : host.confined ? 'yes' : 'no'],
     ['log', found.log],
     ['problem', found.problem],
   ];

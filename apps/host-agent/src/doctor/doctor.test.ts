@@ -3,9 +3,10 @@ import { createServer as createHttpServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { AppError } from '@fuse/contract';
 import { describe, expect, it } from 'vitest';
-import { judgeIsolation, judgeKvmBoot } from './checks/accelerator.ts';
+import { isolationCheck, judgeIsolation, judgeKvmBoot, kvmBootCheck } from './checks/accelerator.ts';
 import { judgeCpu } from './checks/cpu.ts';
 import { judgeDisk } from './checks/disk.ts';
+import { firecrackerCheck } from './checks/firecracker.ts';
 import { judgeGo } from './checks/go.ts';
 import { judgeMemory } from './checks/memory.ts';
 import { judgePorts, portsCheck } from './checks/ports.ts';
@@ -35,6 +36,7 @@ describe('what doctor says', () => {
       fix: expect.stringContaining('usermod'),
     });
     expect(judgeCpu({ cpuinfo: 'flags\t: fpu svm', kvmDevice: 'usable' }).verdict).toBe('ok');
+    expect(judgeCpu({ cpuinfo: 'flags\t: fpu', kvmDevice: 'usable' }).verdict).toBe('warn');
     expect(judgeCpu({ cpuinfo: '', kvmDevice: 'missing' }).message).toContain('neither vmx nor svm');
   });
 
@@ -110,6 +112,14 @@ describe('the ports', () => {
 });
 
 describe('a diagnosis', () => {
+  it('tells once why Firecracker, which was asked for, does not run', async () => {
+    const vmm = () => Promise.reject(new AppError('unavailable', 'firecracker is not there'));
+    const asked = { ...context(), env: { FUSE_VMM: 'firecracker' }, vmm };
+    const findings = await diagnose(asked, [kvmBootCheck, isolationCheck, firecrackerCheck]);
+    expect(findings.map(({ verdict }) => verdict)).toEqual(['fail', 'fail', 'fail']);
+    expect(findings.map(({ message }) => message.includes('is not there'))).toEqual([false, false, true]);
+  });
+
   it('keeps the order of the checks and turns a throw into a failure', async () => {
     const findings = await diagnose(context(), [
       check('slow', async () => {

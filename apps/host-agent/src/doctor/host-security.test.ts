@@ -1,5 +1,8 @@
 /** What doctor makes of a host, from files as its kernel has them. */
+import { once } from 'node:events';
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { AppError } from '@fuse/contract';
 import { temporaryDirectory } from '@fuse/testing';
@@ -145,6 +148,28 @@ describe('doctor, of a host,', () => {
       message: expect.stringContaining('pids'),
     });
     expect((await run(confinementCheck, { FUSE_CONFINEMENT: 'off' })).verdict).toBe('warn');
+  });
+
+  it('takes the word of the local stack that is up for how that is confined', async () => {
+    const report = {
+      ...{ cpus: 1, ram_mb: 1, storage_gb: 1, free_storage_gb: 1, vm_count: 1, arch: 'amd64', gpus: 0, gpu_kind: '' },
+      ...{ backend: 'qemu', accelerator: 'tcg', confined: false, templates: [] },
+    };
+    const server = createServer((request, response) => {
+      response.statusCode = request.headers.authorization === 'Bearer t' ? 200 : 401;
+      response.end(JSON.stringify(report));
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    try {
+      const { port } = server.address() as AddressInfo; // it listens on a port, so this is no pipe
+      const local = (token: string) => JSON.stringify({ host_url: `http://127.0.0.1:${port}`, host_token: token });
+      await put({ 'local.json': local('t') });
+      expect((await run(confinementCheck)).message).toContain('local stack that is up does not confine');
+      await put({ 'local.json': local('of another') });
+      expect((await run(confinementCheck)).message).not.toContain('local stack');
+    } finally {
+      server.close();
+    }
   });
 
   it('asks for Firecracker as it is configured', async () => {

@@ -9,6 +9,7 @@ describe('a host whose VMM was changed', () => {
   const own: VmmDriver = {
     name: 'firecracker',
     accelerator: 'kvm',
+    confined: true,
     fingerprint: async () => 'own',
     boot: async () => vmmOf(1),
     restore: async () => vmmOf(2),

@@ -27,6 +27,10 @@ export class AdoptingDriver implements VmmDriver {
     return this.#driver.accelerator;
   }
 
+  get confined(): boolean {
+    return this.#driver.confined;
+  }
+
   fingerprint(): Promise<string> {
     return this.#driver.fingerprint();
   }

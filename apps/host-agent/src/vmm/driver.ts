@@ -119,6 +119,8 @@ export interface Vmm {
 export interface VmmDriver {
   readonly name: 'qemu' | 'firecracker';
   readonly accelerator: 'kvm' | 'tcg';
+  /** Whether each VMM has a user, a root and limits of its own. */
+  readonly confined: boolean;
   /** Whatever must be equal for a snapshot to be restorable: program, version, machine type, CPU model, accelerator. Part of every template key. */
   fingerprint(): Promise<string>;
   /** A start will follow in some milliseconds, or will not: what makes it quicker may begin. */

@@ -23,7 +23,7 @@ export async function openDriver(options: DriverOptions): Promise<VmmDriver> {
     case 'qemu':
       return openQemu(options);
     case 'firecracker':
-      return openFirecracker(options);
+      return openFirecracker(options).catch((error: unknown) => rejectWithKvm(error, options));
     case 'auto':
       try {
         return await openFirecracker(options);
@@ -52,6 +52,20 @@ export async function openFirecrackerDriver(options: DriverOptions): Promise<Vmm
     });
   const rates = { disk: options.diskRate, network: { bytesPerSecond: options.networkBytesPerSecond } };
   return new FirecrackerDriver({ ...means, rates });
+}
+
+/** Whoever installs Firecracker where nothing boots under KVM has gained nothing: both are told at once. */
+async function rejectWithKvm(error: unknown, options: DriverOptions): Promise<never> {
+  if (!(error instanceof AppError)) throw error;
+  const accelerator = await openQemuDriver(options).then(
+    (driver) => driver.accelerator,
+    () => undefined, // no QEMU to try with
+  );
+  if (accelerator !== 'tcg') throw error;
+  throw new AppError(error.code, `${error.message}; and no VM boots under KVM here, which Firecracker needs`, {
+    cause: error,
+    ...(error.hint === undefined ? {} : { hint: error.hint }),
+  });
 }
 
 async function openFirecracker(options: DriverOptions): Promise<VmmDriver> {

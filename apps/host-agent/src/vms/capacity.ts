@@ -48,6 +48,7 @@ export async function capacityReport(
     ...(await gpus.report()),
     backend: driver.name,
     accelerator: driver.accelerator,
+    confined: driver.confined,
     templates: await templates.list(),
     ...(network.missing === undefined ? {} : { no_network: `lacks ${network.missing}` }),
   };

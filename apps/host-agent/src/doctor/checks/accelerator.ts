@@ -1,15 +1,29 @@
 /** What runs VMs here, found by booting one, and what that means for code that is not trusted. */
-import { type Check, type Finding, ok, warn } from '../finding.ts';
+import { AppError } from '@fuse/contract';
+import { type Check, type CheckContext, type Finding, fail, ok, warn } from '../finding.ts';
 
 export const kvmBootCheck: Check = {
   name: 'boot under KVM',
-  run: async ({ vmm }) => judgeKvmBoot(await vmm()),
+  run: (context) => judged(context, judgeKvmBoot),
 };
 
 export const isolationCheck: Check = {
   name: 'isolation',
-  run: async ({ vmm }) => judgeIsolation((await vmm()).accelerator),
+  run: (context) => judged(context, ({ accelerator }) => judgeIsolation(accelerator)),
 };
+
+/** Why Firecracker alone, which was asked for, does not run is told by its own check. */
+async function judged(
+  { vmm, env }: CheckContext,
+  judge: (found: Awaited<ReturnType<CheckContext['vmm']>>) => Finding,
+): Promise<Finding> {
+  try {
+    return judge(await vmm());
+  } catch (error) {
+    if (!(error instanceof AppError) || env.FUSE_VMM !== 'firecracker') throw error;
+    return fail('not known: no VM can be tried, see "Firecracker"');
+  }
+}
 
 export function judgeKvmBoot({
   name,

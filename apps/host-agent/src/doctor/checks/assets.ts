@@ -1,7 +1,7 @@
-/** Kernel, initramfs and images as the manifest lists them. Sizes are compared, digests are not: that would read hundreds of megabytes. */
-import { stat } from 'node:fs/promises';
+/** Kernel, initramfs and images as the manifest lists them. */
 import { join } from 'node:path';
 import { AppError } from '@fuse/contract';
+import { findAssetDamage } from '../../images/asset-damage.ts';
 import { type Assets, loadAssets } from '../../images/assets.ts';
 import { type Check, fail, ok } from '../finding.ts';
 
@@ -16,20 +16,9 @@ export const assetsCheck: Check = {
     } catch (error) {
       return fail(error instanceof AppError ? error.message : `the list of assets is damaged: ${error}`, FIX);
     }
-    const files = [
-      { path: assets.kernel.path },
-      { path: assets.initramfs.path },
-      ...assets.images.map(({ path, sizeBytes }) => ({ path, sizeBytes })),
-    ];
-    for (const file of files) {
-      const size = await stat(file.path).then(
-        (found) => found.size,
-        () => undefined,
-      );
-      if (size === undefined) return fail(`${file.path} is missing`, FIX);
-      if ('sizeBytes' in file && file.sizeBytes !== size)
-        return fail(`${file.path} is damaged`, `rm ${file.path}; ${FIX}`);
-    }
+    const damage = await findAssetDamage(assets);
+    if (damage !== undefined)
+      return fail(`${damage.path} is ${damage.state}`, damage.state === 'missing' ? FIX : `rm ${damage.path}; ${FIX}`);
     return ok(`Linux ${assets.kernel.version}; images: ${assets.images.map((image) => image.name).join(', ')}`);
   },
 };

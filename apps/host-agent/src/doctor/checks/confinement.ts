@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { findHierarchies, type Hierarchy, missingControllers } from '../../confinement/hierarchies.ts';
 import { type Check, type Finding, fail, ok, warn } from '../finding.ts';
 import { hostFile } from '../host-file.ts';
+import { runningStack } from '../running-stack.ts';
 
 export const controlGroupsCheck: Check = {
   name: 'control groups',
@@ -12,8 +13,9 @@ export const controlGroupsCheck: Check = {
 
 export const confinementCheck: Check = {
   name: 'confinement',
-  run: async ({ root, env }) =>
+  run: async ({ root, env, home, signal }) =>
     judgeConfinement({
+      runningConfined: (await runningStack(home, signal))?.confined,
       mode: env.FUSE_CONFINEMENT || 'auto',
       isRoot: process.geteuid?.() === 0,
       missing: missingControllers(await hierarchiesBelow(root)),
@@ -34,7 +36,18 @@ export function judgeControlGroups(hierarchies: readonly Hierarchy[]): Finding {
   );
 }
 
-export function judgeConfinement(facts: { mode: string; isRoot: boolean; missing: readonly string[] }): Finding {
+export function judgeConfinement(facts: {
+  mode: string;
+  isRoot: boolean;
+  missing: readonly string[];
+  /** Of the local stack that is up, whatever the environment is now. */
+  runningConfined?: boolean | undefined;
+}): Finding {
+  if (facts.runningConfined === false)
+    return warn(
+      'the local stack that is up does not confine its VMMs: a guest that breaks out of one has what the host agent has',
+      'start it again as root, on a host with control groups and without FUSE_CONFINEMENT=off',
+    );
   if (facts.mode === 'off')
     return warn('FUSE_CONFINEMENT is off: a guest that breaks out of its VMM has what the host agent has', 'unset it');
   if (facts.isRoot && facts.missing.length === 0) return ok('each VMM gets a user, a root and limits of its own');

@@ -1,4 +1,4 @@
-/** What the CPU and /dev/kvm say. Only a boot proves that KVM works: see kvm-boot.ts. */
+/** What the CPU and /dev/kvm say. Only a boot proves that KVM works: see accelerator.ts. */
 import { access, constants, readFile } from 'node:fs/promises';
 import { type Check, type Finding, ok, warn } from '../finding.ts';
 
@@ -18,7 +18,9 @@ export function judgeCpu({ cpuinfo, kvmDevice }: CpuFacts): Finding {
   const cpu = flag === undefined ? 'the CPU shows neither vmx nor svm' : `the CPU has ${flag}`;
   switch (kvmDevice) {
     case 'usable':
-      return ok(`${cpu}, /dev/kvm opens`);
+      return flag === undefined
+        ? warn(`${cpu}, though /dev/kvm opens`, 'see "boot under KVM": a boot alone tells whether KVM works here')
+        : ok(`${cpu}, /dev/kvm opens`);
     case 'forbidden':
       return warn(`${cpu}, but this user may not open /dev/kvm`, 'sudo usermod -aG kvm "$USER", then log in again');
     case 'missing':

@@ -9,6 +9,7 @@ export const firecrackerCheck: Check = {
   async run({ env, vmm: usedVmm }) {
     const vmm = vmmConfigFromEnv(env);
     try {
+      if (vmm.choice === 'firecracker') await usedVmm(); // knows more of what keeps it from running
       const { version } = await findFirecracker({ firecracker: vmm.firecrackerPath, jailer: vmm.jailerPath });
       return judgeFound(version, vmm.choice, (await usedVmm()).name);
     } catch (error) {

@@ -32,6 +32,7 @@ export interface FirecrackerDriverOptions {
 export class FirecrackerDriver implements VmmDriver {
   readonly name = 'firecracker';
   readonly accelerator = 'kvm';
+  readonly confined = true;
   readonly #means: StartMeans;
   readonly #rates: Rates;
   readonly #advanceClock: boolean;

@@ -63,7 +63,8 @@ export function versionIn(text: string): string {
 const plain = (version: string): string => version.replace(/[^\d.].*$/, '');
 
 async function find(name: 'firecracker' | 'jailer', configured: string | undefined): Promise<string> {
-  for (const path of configured === undefined ? PLACES.map((place) => `${place}/${name}`) : [configured]) {
+  const tried = configured === undefined ? PLACES.map((place) => `${place}/${name}`) : [configured];
+  for (const path of tried) {
     try {
       await access(path, constants.X_OK);
       return await realpath(path);
@@ -71,8 +72,8 @@ async function find(name: 'firecracker' | 'jailer', configured: string | undefin
       // the next place
     }
   }
-  throw new AppError('unavailable', `${configured ?? name} is not there, or cannot be run`, {
-    hint: `install ${name} of a Firecracker release (${LEAST_FIRECRACKER} or newer) in ${PLACES[0]}`,
+  throw new AppError('unavailable', `${name} is not there, or cannot be run: tried ${tried.join(', ')}`, {
+    hint: `install ${name} of a Firecracker release (${LEAST_FIRECRACKER} or newer) in ${PLACES[0]}, or say where it is with FUSE_${name.toUpperCase()}`,
   });
 }
 

@@ -35,6 +35,7 @@ const START_DEADLINE_MS = 30_000;
 /** For a device all of its VM's memory is filled and kept in place first. */
 const PINNING_MS_PER_GIB = 1_000;
 const EXIT_NOTICE_MS = 500;
+const OWNER_MAY_WRITE = 0o200;
 /** Beside disk and memory, QEMU writes device state. */
 const LEAST_FILE_BYTES = 67_108_864;
 
@@ -77,6 +78,7 @@ interface Start {
 class QemuDriver implements VmmDriver {
   readonly name = 'qemu';
   readonly accelerator: Accelerator;
+  readonly confined: boolean;
   readonly #version: string;
   readonly #jails: Jails | undefined;
   readonly #log: Logger;
@@ -95,6 +97,7 @@ class QemuDriver implements VmmDriver {
     this.accelerator = options.accelerator;
     this.#version = options.version;
     this.#jails = options.jails;
+    this.confined = options.jails !== undefined;
     this.#log = options.log;
     this.#diskRate = options.diskRate;
   }
@@ -129,6 +132,7 @@ class QemuDriver implements VmmDriver {
   async restore(spec: RestoreSpec, signal?: AbortSignal): Promise<Vmm> {
     // A name of our own keeps the bytes for as long as the VM lives, even when the snapshot is deleted.
     await linkFile(spec.snapshot.memoryPath, join(spec.directory, MEMORY_FILE));
+    if (this.#jails === undefined) await letOwnerWrite(spec.snapshot.memoryPath);
     const { devicePath, layerPaths = [] } = spec.snapshot;
     return this.#start({ spec, sharedMemory: false, restoring: { devicePath, layerPaths } }, signal);
   }
@@ -244,6 +248,16 @@ class QemuDriver implements VmmDriver {
       return { outOfMemory: false };
     }
   }
+}
+
+/**
+ * QEMU opens a memory file for writing, though it maps it privately and writes nothing to it: as an ordinary user it may not, where the file is
+ * for reading alone. What confines a QEMU opens the file for it.
+ */
+async function letOwnerWrite(path: string): Promise<void> {
+  const { mode, uid } = await stat(path);
+  if ((mode & OWNER_MAY_WRITE) !== 0 || uid !== process.geteuid?.()) return;
+  await chmod(path, (mode & 0o7777) | OWNER_MAY_WRITE);
 }
 
 async function runningOrEnded(
