@@ -3,7 +3,7 @@ fuse hosts drain trial
 for id in $(fuse environment list --all-pages -o json | sed -n 's/^ *"id": "\(fuse-[^"]*\)".*/\1/p'); do fuse environment destroy "$id" --yes; done
 fuse hosts remove trial --yes
 sudo systemctl disable --now fuse-host-agent
-left=$(find /sys/fs/cgroup -maxdepth 1 -name 'fuse-gateway*'; ip netns list; ps -eo user,args | grep -E '^8(69999|7[0-9]{4}) |[f]use-jailer|[f]use-gateway' || true)
+left=$(find /sys/fs/cgroup -maxdepth 1 -name 'fuse-gateway*'; ip netns list; ps -eo user,comm | grep -E '^8(69999|7[0-9]{4}) |fuse-jailer|fuse-gateway' || true)
 [ -z "$left" ] || fail "the host agent has left $left"
 sudo rm -r /etc/systemd/system/fuse-host-agent.service /etc/fuse/host-agent.env /var/lib/fuse /run/fuse
 sudo systemctl daemon-reload
