@@ -5,7 +5,7 @@
 import { pathToFileURL } from 'node:url';
 import { removeHalfMade } from './setup/asset.mjs';
 import { SetupError } from './setup/command.mjs';
-import { ensureDebianPackages, MACHINE_PACKAGES } from './setup/debian-packages.mjs';
+import { ensureDebianPackages, MACHINE_PACKAGES, withMissingPackages } from './setup/debian-packages.mjs';
 import { goPackageToInstall } from './setup/go.mjs';
 import { ensureGoProgram } from './setup/go-program.mjs';
 import { ensureImage } from './setup/image.mjs';
@@ -32,10 +32,11 @@ export async function setUp(signal, { packages = [], projects = PROGRAMS, addTas
   const changed = await withSetupLock(assetsPath, signal, async () => {
     await removeHalfMade();
     const tasks = new Tasks(signal);
-    const go = await goPackageToInstall();
-    const debian = tasks.add('Debian packages', [], (context) =>
-      ensureDebianPackages([...MACHINE_PACKAGES, ...packages, ...go], context),
-    );
+    const own = [...MACHINE_PACKAGES, ...packages];
+    const go = await goPackageToInstall().catch(async (error) => {
+      throw await withMissingPackages(error, own);
+    });
+    const debian = tasks.add('Debian packages', [], (context) => ensureDebianPackages([...own, ...go], context));
     const npm = tasks.add('npm packages', [], ensureNpmPackages);
     const built = tasks.add('TypeScript', [npm], (context) => buildTypeScript(projects, context));
     const goThere = go.length === 0 ? Promise.resolve() : debian;

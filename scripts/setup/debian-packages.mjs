@@ -3,7 +3,9 @@ import { readFile } from 'node:fs/promises';
 import { run, SetupError, tryRun } from './command.mjs';
 import { rootAccess } from './root.mjs';
 
-/** What running and building microVMs needs. Without root, mmdebstrap also needs uidmap. */
+/** Without root, mmdebstrap needs it. */
+const ROOTLESS_PACKAGE = 'uidmap';
+/** What running and building microVMs needs. */
 export const MACHINE_PACKAGES = [
   ...['qemu-system-x86', 'mmdebstrap', 'erofs-utils', 'e2fsprogs', 'debian-archive-keyring'],
   ...['nftables', 'iproute2'],
@@ -18,15 +20,12 @@ const DPKG_FORMAT = '${Package}\\t${db:Status-Status}\\n';
  */
 export async function ensureDebianPackages(packages, { signal, onLine }) {
   const access = await rootAccess();
-  const wanted = access.kind === 'none' ? [...packages, 'uidmap'] : packages;
+  const wanted = access.kind === 'none' ? [...packages, ROOTLESS_PACKAGE] : packages;
   await requireDebian(wanted);
   const missing = await notInstalled(wanted);
   if (missing.length === 0) return { made: false };
   const apt = ['apt-get', '-q', '-o', 'DPkg::Lock::Timeout=300'];
-  if (access.kind === 'none')
-    throw new SetupError(`these Debian packages are missing: ${missing.join(' ')}`, {
-      hint: `neither root nor a password-less sudo is at hand. Install them and start again:\n  sudo apt-get update && sudo apt-get install --no-install-recommends -y ${missing.join(' ')}`,
-    });
+  if (access.kind === 'none') throw mustBeInstalled(missing);
   const env = { DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C.UTF-8' };
   const asRoot = [...access.prefix, 'env', ...Object.entries(env).map(([name, value]) => `${name}=${value}`)];
   await run([...asRoot, ...apt, 'update'], { signal, onLine });
@@ -37,6 +36,25 @@ export async function ensureDebianPackages(packages, { signal, onLine }) {
   const still = await notInstalled(missing);
   if (still.length > 0) throw new SetupError(`apt-get did not install ${still.join(' ')}`);
   return { made: true, note: missing.join(' ') };
+}
+
+/** @param {string[]} missing */
+function mustBeInstalled(missing) {
+  return new SetupError(`these Debian packages are missing: ${missing.join(' ')}`, {
+    hint: `neither root nor a password-less sudo is at hand. Install them and start again:\n  sudo apt-get update && sudo apt-get install --no-install-recommends -y ${missing.join(' ')}`,
+  });
+}
+
+/**
+ * For whoever has to install things himself: what is missing beside Go is said with it, not after it.
+ * @param {unknown} error @param {string[]} packages
+ */
+export async function withMissingPackages(error, packages) {
+  if (!(error instanceof SetupError) || (await rootAccess()).kind !== 'none') return error;
+  const missing = await notInstalled([...packages, ROOTLESS_PACKAGE]);
+  if (missing.length === 0) return error;
+  const more = mustBeInstalled(missing);
+  return new SetupError(`${error.message}; and ${more.message}`, { hint: `${error.hint}\n${more.hint}`, cause: error });
 }
 
 /** @param {string[]} packages @returns {Promise<string[]>} */

@@ -63,7 +63,7 @@ async function rejectWithKvm(error: unknown, options: DriverOptions): Promise<ne
   );
   if (accelerator !== 'tcg') throw error;
   throw new AppError(error.code, `${error.message}; and no VM boots under KVM here, which Firecracker needs`, {
-    cause: error,
+    cause: error.cause,
     ...(error.hint === undefined ? {} : { hint: error.hint }),
   });
 }
