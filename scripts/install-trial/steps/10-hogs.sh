@@ -9,12 +9,15 @@ wait
 share=$((100 * used / passed))
 [ $share -le 165 ] || fail "it took $share % of a processor"
 [ "$(sed -n 's/^nr_throttled //p' "$group/cpu.stat")" -gt 0 ] || fail 'it was never held back'
-# Whoever forks and forks in its group comes to an end.
-joined setpriv --reuid "$uid" --regid "$uid" --clear-groups timeout 10 bash -c 'for n in $(seq 300); do sleep 15 & done; wait' 2>/tmp/forks || true
+# Whoever forks and forks in its group comes to an end. The VMM stands still meanwhile: it would end if it were refused a thread for its disk.
+vmm=$(vmm_pid)
+kill -STOP "$vmm"
+joined setpriv --reuid "$uid" --regid "$uid" --clear-groups timeout 5 bash -c 'for n in $(seq 300); do sleep 15 & done; wait' 2>/tmp/forks || true
+pkill -KILL -u "$uid" sleep || true
+kill -CONT "$vmm"
 grep -q 'Resource temporarily unavailable\|retry' /tmp/forks || fail "forks went on: $(tail -n 1 /tmp/forks)"
 refused=$(sed -n 's/^max //p' "$group/pids.events")
 [ "$refused" -gt 0 ] || fail 'no fork was refused'
-pkill -KILL -u "$uid" sleep || true
 fuse environment exec fuse-one -- echo well
 # Whoever takes too much memory (a last line that has no end) ends the group, and nothing else.
 ! joined timeout 120 tail -n 1 /dev/zero > /dev/null || fail 'it ended by itself'
