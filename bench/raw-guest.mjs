@@ -82,10 +82,10 @@ export async function startRawGuest({ driver, image, template, shape }, director
     const socket = await connected(join(directory, GUEST_SOCKET));
     await greeted(socket);
     mark('greeting');
-    // Windows as the product's channel has them.
+    // Windows and frames as the product's channel has them.
     const session = connectHttp2('http://guest', {
       createConnection: () => new JsStream(socket),
-      settings: { initialWindowSize: 1_048_576, enablePush: false },
+      settings: { initialWindowSize: 1_048_576, maxFrameSize: 65_536, enablePush: false },
     });
     session.once('connect', () => session.setLocalWindowSize(16_777_216));
     return { pid: qemu.pid, session, running, end };

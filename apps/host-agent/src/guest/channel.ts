@@ -20,6 +20,8 @@ const MAX_GREETING_MS = 8_000;
 const ABSENCE_MS = 20;
 const MAX_ABSENCE_MS = 1_000;
 const STREAM_WINDOW_BYTES = 1_048_576;
+/** Each frame that the guest's agent sends costs it two switches, whatever its size. */
+const FRAME_BYTES = 65_536;
 const SESSION_WINDOW_BYTES = 16_777_216;
 /** Node's own accounting of what a session holds, in MB: every stream's window full. */
 const SESSION_MEMORY_MB = 320;
@@ -140,7 +142,7 @@ export class GuestChannel implements AsyncDisposable {
     // It is only ever destroyed with an error: without one Node ends its streams as if they were whole.
     const session = connect('http://guest', {
       createConnection: () => new JsStream(socket),
-      settings: { initialWindowSize: STREAM_WINDOW_BYTES, enablePush: false },
+      settings: { initialWindowSize: STREAM_WINDOW_BYTES, maxFrameSize: FRAME_BYTES, enablePush: false },
       maxSessionMemory: SESSION_MEMORY_MB,
     });
     session.on('error', (error) => this.#log.debug({ err: error, pid: this.#vmm.pid }, 'guest channel failed'));
