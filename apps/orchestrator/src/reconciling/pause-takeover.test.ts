@@ -124,7 +124,7 @@ describe.each(engines)('pause and resume on %s', (engine) => {
     expect(await used()).toMatchObject({ cpus: 1, vm_count: 1 });
     await scene.host.listen();
     await reconcileUntil(row, 'paused');
-    expect(await used()).toEqual({ cpus: 0, ram_mb: 0, storage_gb: 2, vm_count: 0 });
+    expect(await used()).toEqual({ cpus: 0, ram_mb: 0, storage_gb: 2, vm_count: 0, gpus: [] });
     await scene.host.stop();
     await expect(replica.environments.resume(row.uid)).rejects.toMatchObject({ code: 'unavailable' });
     expect(await scene.state(row.uid)).toBe('resuming');
