@@ -66,7 +66,9 @@ export async function requireAssets(home: Home): Promise<void> {
       cause,
     );
   });
-  const damage = await findAssetDamage(await loadAssets(home.assetsManifest));
+  // What is wrong with the manifest itself the service says, and does not start.
+  const assets = await loadAssets(home.assetsManifest).catch(() => undefined);
+  const damage = assets === undefined ? undefined : await findAssetDamage(assets);
   if (damage === undefined) return;
   say(`warning: ${damage.path} is ${damage.state}: VMs that need it do not start; ${repairOf(damage)} builds it again`);
 }
